@@ -101,8 +101,6 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
         place.commit()
         for written in (*queues, *records):
             written.commit()
-    if lines is None and output.output != STREAM:
-        warn(f"{done.rejected:,} of {done.rows:,} rows are rejected", engine.quiet, "note")
     if lines is None or lines.kind != "json":  # which says the same in its last line
         say_notes(source, engine.quiet, document.floor)
         if done.reused and not output.update:
@@ -117,6 +115,8 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
             f"--review has {limit} of {done.rejected} rejected rows; --review-limit {limit} leaves out {left}",
             engine.quiet,
         )
+    if lines is None and output.output != STREAM and not engine.quiet:
+        lines = FileLog("text")
     if lines is not None:
         lines.summary(done)
 

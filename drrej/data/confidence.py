@@ -57,7 +57,7 @@ RIGHT, WRONG = 0, 1
 def read_confidences(batch: pa.RecordBatch, columns: LogitColumns, report: Report) -> Floats:
     """The scores of each row (rows x scores) in float64; rows without a finite one are reported and have 0."""
     scores = np.zeros((batch.num_rows, len(columns.names)))
-    for place, (name, how) in enumerate(zip(columns.names, columns.reductions, strict=True)):
+    for place, (name, how) in enumerate(columns.reduced):
         stored = column_of(batch, name)
         stored = stored.dictionary_decode() if isinstance(stored, pa.DictionaryArray) else stored
         while isinstance(stored, pa.ExtensionArray):
@@ -133,10 +133,7 @@ def in_words(columns: LogitColumns, schema: pa.Schema, first_texts: Callable[[st
         texts = first_texts(name) if found is not None and is_text(value_type(found.type)) else []
         return bool(texts) and said_level(texts[0]) is not None
 
-    ways = [
-        _WORDS if not how and is_words(name) else how
-        for name, how in zip(columns.names, columns.reductions, strict=True)
-    ]
+    ways = [_WORDS if not how and is_words(name) else how for name, how in columns.reduced]
     if tuple(ways) == columns.reductions:
         return columns
     pattern = ",".join(f"{name}:{how}" if how else name for name, how in zip(columns.names, ways, strict=True))
@@ -248,7 +245,8 @@ def find_correct(schema: pa.Schema, options: DumpOptions, where: str) -> str | N
         if field_of(schema, options.prediction) is None:
             names = shown(schema.names)
             raise DumpError(f"{where}: there is no column '{options.prediction}' (`prediction`); columns: {names}")
-        return find_label(schema, options.label, where) if options.label is not None else likely_label(schema)
+        elsewhere = options.label is None or options.labels_from is not None
+        return likely_label(schema) if elsewhere else find_label(schema, options.label, where)
     if options.correct is not None:
         return options.correct if field_of(schema, options.correct) is not None else None
     found = [name for name in CORRECT_NAMES if name in schema.names]

@@ -142,8 +142,6 @@ def _check_options(options: DumpOptions) -> None:
             raise OptionError("`correct` says which rows are right; leave out `prediction` and `label`")
         if options.label is not None and options.prediction is None:
             raise OptionError("`label` requires `prediction=COL` where there is a `score`: both are compared")
-        if options.prediction is not None and options.labels_from is not None:
-            raise OptionError("`prediction` cannot be compared with labels of another file; bring `correct` from there")
     else:
         for name in ("correct", "prediction", "lower_is_better"):
             if getattr(options, name):

@@ -82,7 +82,9 @@ class Source(Struct, frozen=True):
         columns = Columns(dump.columns.pattern, self.options.label or dump.label)
         if dump.input == "scores":
             label, prediction = (
-                (None, None) if self.options.prediction is None else (dump.label, self.options.prediction)
+                (None, None)
+                if self.options.prediction is None
+                else (self.options.label or dump.label, self.options.prediction)
             )
             correct = (self.options.correct or dump.label) if prediction is None else None
             columns = Columns(dump.columns.pattern, label, prediction, correct=correct)

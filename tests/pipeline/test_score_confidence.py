@@ -126,7 +126,7 @@ def test_the_guarantee_knows_rows_by_their_id(tmp_path: Path) -> None:
     assert report["coverage"]["accepted"] == len(sure)
     assert report["errors"] == sum(not row["correct"] for row in sure)
     words = succeed("inspect", path).decode()
-    assert "(its score 0.95 or less)" in words
+    assert "accepts a row when confidence > 0.95; it rejects" in words
     assert "calibrator: " in words
 
 
