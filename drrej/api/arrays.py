@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from drrej.core.inputs import ScoreLook
+from drrej.core.inputs import WORDS, ScoreLook
 from drrej.core.types import Floats
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import DrrejWarning, DumpError
@@ -72,10 +72,14 @@ def _scored_table(scores: Any, correct: Any, names: str, groups: pa.Array | None
     """Scores of any kind, each a column of its own, with whether rows were right."""
     import pyarrow as pa
 
-    rows, columns = as_columns(scores), names.split(",")
+    columns = [name.removesuffix(WORDS) for name in names.split(",")]
+    rows = as_columns(scores[columns] if {*columns} <= {*_columns_of(scores)} else scores)
     if rows.shape[1] != len(columns):
         raise DumpError(f"there are {rows.shape[1]} scores per row, but the rejector was made for {len(columns)}")
-    table = dict(zip(columns, map(pa.array, np.ascontiguousarray(rows.T)), strict=True))
+    table = {
+        name: pa.array(values.tolist() if values.dtype == object else np.ascontiguousarray(values))
+        for name, values in zip(columns, map(as_numbers, rows.T), strict=True)
+    }
     for name, column in ((CORRECT, None if correct is None else as_labels(correct)), (GROUP, groups)):
         if column is not None:
             check_length(rows, column, name)
@@ -84,12 +88,43 @@ def _scored_table(scores: Any, correct: Any, names: str, groups: pa.Array | None
 
 
 def as_columns(scores: Any) -> Array:
-    """Scores of any kind as a floating-point array: rows x scores."""
+    """Scores of any kind as an array: rows x scores, of numbers, or of objects where some are texts."""
     array = _as_array(scores, "scores")
     array = array[:, None] if array.ndim == 1 else array
-    if array.ndim != 2 or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8 or not array.shape[1]:
-        raise DumpError(f"scores are {array.dtype} of the shape {array.shape}; one number per row is needed, or a few")
-    return array.astype(np.float64)
+    numbers = array.dtype.kind in "fiu" and array.dtype.itemsize <= 8
+    if array.ndim != 2 or not array.shape[1] or not (numbers or array.dtype.kind in "OUT"):
+        raise DumpError(
+            f"scores are {array.dtype} of the shape {array.shape}; one number or text per row is needed, or a few"
+        )
+    return array.astype(np.float64 if numbers else object)
+
+
+def as_numbers(column: Array) -> Array:
+    """A score of each row: objects that are no texts as numbers."""
+    if column.dtype != object or all(isinstance(value, str) for value in column):
+        return column
+    try:
+        return column.astype(np.float64)
+    except (TypeError, ValueError):
+        raise DumpError("scores are numbers in some rows and something else in others; bring one kind") from None
+
+
+def score_names(scores: Any) -> list[str]:
+    """What the scores of any kind are called: as their frame or series says, else 'score', or 'score_0' and so on."""
+    found = _columns_of(scores) or [getattr(scores, "name", None)]
+    usable = [
+        name for name in found if isinstance(name, str) and not {",", ":"} & {*name} and name not in (CORRECT, GROUP)
+    ]
+    count = as_columns(scores).shape[1]
+    if len(set(usable)) == count:
+        return usable
+    return [SCORE] if count == 1 else [f"{SCORE}_{i}" for i in range(count)]
+
+
+def _columns_of(scores: Any) -> list[Any]:
+    """The names of the columns of a data frame; of anything else none."""
+    columns = getattr(scores, "columns", None)
+    return [] if columns is None or hasattr(scores, "column_names") else list(columns)
 
 
 def check_length(rows: Array, column: pa.Array, name: str) -> None:

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from drrej.api.arrays import (
     CORRECT,
     GROUP,
-    SCORE,
     Array,
     array_source,
     as_columns,
@@ -25,6 +24,7 @@ from drrej.api.arrays import (
     as_scores,
     check_length,
     matched,
+    score_names,
 )
 from drrej.api.rejector import Rejector
 from drrej.api.report import tell
@@ -103,9 +103,10 @@ def fit_rejector(
     will do. `labels` (rows,) are class numbers from 0, or names with `classes`, which has them in the order of the
     scores.
 
-    Rows that have no scores of classes bring any confidence in their place, one number per row or a few, and `correct`
-    (rows,) tells which of them were right; with `lower_is_better` low ones are good. Then `predict` answers 0 always,
-    `evaluate` takes the same in place of labels, and `calibrator` is "logistic", "beta", "isotonic" or "auto".
+    Rows that have no scores of classes bring any confidence in their place, one number or text ("85%", "high") per row
+    or a few, and `correct` (rows,) tells which of them were right; with `lower_is_better` low ones are good. The names
+    of a frame's columns, or of a series, are kept: files need them ("score" without). Then `predict` answers 0 always,
+    `evaluate` takes `correct` in place of labels, and `calibrator` is "logistic", "beta", "isotonic" or "auto".
 
     Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total cost,
     where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
@@ -147,8 +148,8 @@ def fit_rejector(
         raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
     options = DumpOptions(input=input, classes=as_names(classes), normalize=normalize)
     if correct is not None:
-        names = [SCORE] if (count := as_columns(scores).shape[1]) == 1 else [f"{SCORE}_{i}" for i in range(count)]
-        options = replace(options, score=",".join(names), correct=CORRECT, lower_is_better=lower_is_better)
+        named = ",".join(score_names(scores))
+        options = replace(options, score=named, correct=CORRECT, lower_is_better=lower_is_better)
         labels = correct
     groups = None if target.get("groups") is None else as_groups(target["groups"])
     if groups is not None and rule.confidence is None:

@@ -40,7 +40,7 @@ class MaskOutput(Options):
     force: bool = OutputOptions.force
     update: bool = flag("With -o DIR/: only files that are new or changed; the rest stays.")
     review: str | None = option(
-        "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio) or .jsonl.", "FILE"
+        "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio), .jsonl or .csv.", "FILE"
     )
     review_limit: int | None = rare("No more than N rows in --review.", "N")
     safe_csv: bool = flag("In CSV, put a ' before texts that spreadsheets take for formulas.", hidden=True)

@@ -221,10 +221,9 @@ def written(paths: Sequence[str], rejector: str | None, dumps: Sequence[str] = (
 
 def own_ending(dumps: Sequence[str]) -> str:
     """The ending of the first dump where a mask can have it too, else that of parquet."""
-    from drrej.outputs.masks import ENDINGS
+    from drrej.outputs.masks import PARQUET, ending_of
 
-    fitting = [ending for ending in ENDINGS if dumps and dumps[0].lower().endswith(ending)]
-    return max(fitting, key=len, default=".parquet")
+    return (ending_of(dumps[0]) if dumps else None) or PARQUET
 
 
 def finish(report: Judged, text: str | None, quiet: bool, and_target: bool = False) -> None:
