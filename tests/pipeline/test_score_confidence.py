@@ -306,7 +306,7 @@ def test_the_cutoff_on_the_score_decides_as_the_rejector_does(tmp_path: Path) ->
     )
     assert drrej("run", SCORES / "fields_val.csv", *how).code == 0
     told = json.loads((tmp_path / "o" / "report.json").read_text())["accepts"]
-    cutoffs = {name: words for name, words in (each.split(": ") for each in told.split("; "))}
+    cutoffs = dict(each.split(": ") for each in told.split("; "))
     mask = tmp_path / "mask.parquet"
     succeed("reject", SCORES / "fields_test.csv", "-r", tmp_path / "o" / "rejector.json", "-o", mask)
     for row in pq.read_table(mask).to_pylist():
