@@ -186,7 +186,7 @@ Signs = tuple[str, str, str]
 ASCII: Signs = (">=", "<=", " - ")
 TYPESET: Signs = ("\N{GREATER-THAN OR EQUAL TO}", "\N{LESS-THAN OR EQUAL TO}", "\N{EN DASH}")
 
-_MOST_MORE = 1_000_000
+_MOST_MORE = 100_000
 """More rows than that are not a thing to wait for."""
 
 _MOST_PROMISES = 5
