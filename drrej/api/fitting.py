@@ -125,9 +125,9 @@ def fit_rejector(
     (scores, labels), or without it on four fifths of the rows: few rows are enough to calibrate and fit on (at least
     50, unless that is more than half). Which rows do what is settled by what they hold: any order of the rows gives the
     same rejector, and there is no seed to be lucky with. `calibration.rows` and `threshold.rows` say how many. Rows
-    with the same scores count once, since they may be copies (not so scores of any kind, which tie by nature). Where a model gives many examples the same scores, as kNN
-    does, pass `groups`: a value for each row that tells examples apart (those of `fresh` if that is given). Rows of a
-    group stay together.
+    with the same scores count once, since they may be copies (not so scores of any kind, which tie by nature). Where a
+    model gives many examples the same scores, as kNN does, pass `groups`: a value for each row that tells examples
+    apart (those of `fresh` if that is given). Rows of a group stay together.
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98)
