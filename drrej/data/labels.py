@@ -196,11 +196,10 @@ def is_text(data_type: pa.DataType) -> bool:
 
 def without_blanks(array: pa.Array) -> pa.Array:
     """Labels with null in place of empty texts, as text files have them where a label has not come."""
-    import pyarrow.compute as pc
-
-    array = array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
-    if not is_text(array.type):
+    if not is_text(value_type(array.type)):
         return array
+    import pyarrow.compute as pc  # a tenth of a second that numeric labels need not pay
+
     array = array.cast(pa.large_string())
     return pc.if_else(pc.equal(pc.binary_length(array), 0), pa.scalar(None, array.type), array)
 

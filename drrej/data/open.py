@@ -227,7 +227,8 @@ def _look(file: DumpFile, options: DumpOptions, first: _Look | None) -> _Look:
         return _Look(file, info, columns, first.classes)  # the footer says so; rows of other lengths are found later
     look = _Look(file, info)
     if columns.layout == "scores":
-        columns = in_words(columns, info.schema, lambda name: next(filter(None, _in_rows(look, name, _texts)), []))
+        texts = partial(_in_rows, look, found_in=lambda array: array.drop_null()[:1].to_pylist())
+        columns = in_words(columns, info.schema, lambda name: next(filter(None, texts(name)), []))
     if columns.layout == "labelled":
         labels = options.classes or tuple(_in_first_rows(look, columns.names[0], labels_in))
         columns = replace(columns, classes=labels)
@@ -275,12 +276,6 @@ def _in_first_rows(look: _Look, column: str, found_in: Callable[[pa.Array], list
             f"{look.file.name}: column '{column}' is null in every row; is it the right column? (see `logits`)"
         )
     return found
-
-
-def _texts(array: pa.Array) -> list[str]:
-    array = array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
-    texts: list[str] = array.drop_null()[:1].to_pylist()
-    return texts
 
 
 def _lengths(array: pa.Array) -> list[int]:
