@@ -73,13 +73,10 @@ def _scored_table(scores: Any, correct: Any, names: str, groups: pa.Array | None
     import pyarrow as pa
 
     columns = [name.removesuffix(WORDS) for name in names.split(",")]
-    rows = as_columns(scores[columns] if {*columns} <= {*_columns_of(scores)} else scores)
+    rows = as_columns(matched(scores, columns))
     if rows.shape[1] != len(columns):
         raise DumpError(f"there are {rows.shape[1]} scores per row, but the rejector was made for {len(columns)}")
-    table = {
-        name: pa.array(values.tolist() if values.dtype == object else np.ascontiguousarray(values))
-        for name, values in zip(columns, map(as_numbers, rows.T), strict=True)
-    }
+    table = dict(zip(columns, map(pa.array, np.ascontiguousarray(rows.T)), strict=True))
     for name, column in ((CORRECT, None if correct is None else as_labels(correct)), (GROUP, groups)):
         if column is not None:
             check_length(rows, column, name)
@@ -88,43 +85,27 @@ def _scored_table(scores: Any, correct: Any, names: str, groups: pa.Array | None
 
 
 def as_columns(scores: Any) -> Array:
-    """Scores of any kind as an array: rows x scores, of numbers, or of objects where some are texts."""
+    """Scores of any kind as an array: rows x scores, of numbers or of texts."""
     array = _as_array(scores, "scores")
     array = array[:, None] if array.ndim == 1 else array
-    numbers = array.dtype.kind in "fiu" and array.dtype.itemsize <= 8
-    if array.ndim != 2 or not array.shape[1] or not (numbers or array.dtype.kind in "OUT"):
+    if texts := array.dtype.kind in "OUT" and all(isinstance(value, str) for value in array.flat):
+        array = array.astype(object)
+    kind = "numbers or texts" if array.dtype == object else f"{array.dtype}"
+    if array.ndim != 2 or not (texts or array.dtype.kind in "fiu") or array.dtype.itemsize > 8 or not array.shape[1]:
         raise DumpError(
-            f"scores are {array.dtype} of the shape {array.shape}; one number or text per row is needed, or a few"
+            f"scores are {kind} of the shape {array.shape}; one number per row is needed, or a few, or texts"
         )
-    return array.astype(np.float64 if numbers else object)
+    return array if texts else array.astype(np.float64)
 
 
-def as_numbers(column: Array) -> Array:
-    """A score of each row: objects that are no texts as numbers."""
-    if column.dtype != object or all(isinstance(value, str) for value in column):
-        return column
-    try:
-        return column.astype(np.float64)
-    except (TypeError, ValueError):
-        raise DumpError("scores are numbers in some rows and something else in others; bring one kind") from None
-
-
-def score_names(scores: Any) -> list[str]:
-    """What the scores of any kind are called: as their frame or series says, else 'score', or 'score_0' and so on."""
-    found = _columns_of(scores) or [getattr(scores, "name", None)]
-    usable = [
-        name for name in found if isinstance(name, str) and not {",", ":"} & {*name} and name not in (CORRECT, GROUP)
-    ]
+def score_names(scores: Any) -> str:
+    """What scores of any kind are called: as their frame or series says, else 'score', or 'score_0' and so on."""
+    columns = getattr(scores, "column_names", None) or getattr(scores, "columns", None)
+    names = [getattr(scores, "name", None)] if columns is None else list(columns)
+    if all(isinstance(name, str) and not {",", ":"} & {*name} and name not in (CORRECT, GROUP) for name in names):
+        return ",".join(names)
     count = as_columns(scores).shape[1]
-    if len(set(usable)) == count:
-        return usable
-    return [SCORE] if count == 1 else [f"{SCORE}_{i}" for i in range(count)]
-
-
-def _columns_of(scores: Any) -> list[Any]:
-    """The names of the columns of a data frame; of anything else none."""
-    columns = getattr(scores, "columns", None)
-    return [] if columns is None or hasattr(scores, "column_names") else list(columns)
+    return SCORE if count == 1 else ",".join(f"{SCORE}_{i}" for i in range(count))
 
 
 def check_length(rows: Array, column: pa.Array, name: str) -> None:

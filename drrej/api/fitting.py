@@ -148,8 +148,7 @@ def fit_rejector(
         raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
     options = DumpOptions(input=input, classes=as_names(classes), normalize=normalize)
     if correct is not None:
-        named = ",".join(score_names(scores))
-        options = replace(options, score=named, correct=CORRECT, lower_is_better=lower_is_better)
+        options = replace(options, score=score_names(scores), correct=CORRECT, lower_is_better=lower_is_better)
         labels = correct
     groups = None if target.get("groups") is None else as_groups(target["groups"])
     if groups is not None and rule.confidence is None:

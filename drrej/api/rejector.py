@@ -185,7 +185,7 @@ class Rejector(Document, frozen=True):
             row = np.log(row) if self.input == "log-probs" else row
             if self.is_scored:
                 names = self.columns.logits.split(",")
-                row = np.array(["medium" if name.endswith(WORDS) else 0.5 for name in names], object)
+                row = np.array(["medium" if name.endswith(WORDS) else "0.5" for name in names])
             one = self._columns(row[:1] if self.binary else row[None], of_rows)
             return {name: column[:0] for name, column in one.items()}
         with array_source(scores, None, options_of(self)) as source:

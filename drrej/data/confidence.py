@@ -88,22 +88,13 @@ def _reduced(array: pa.Array, how: str, missing: NDArray[np.bool_], report: Repo
     counts = np.bincount(owners, minlength=len(array))
     empty = counts == 0
     report(np.flatnonzero(empty & ~missing), "a list without numbers", "every row needs one at least")
-    first = np.minimum(np.cumsum(counts) - counts, max(numbers.size - 1, 0))
     if how == "count" or not numbers.size:
         return counts.astype(np.float64)
-    found: Floats
-    match how:
-        case "first":
-            found = numbers[first]
-        case "last":
-            found = numbers[np.maximum(np.cumsum(counts) - 1, 0)]
-        case "min" | "max":
-            found = np.full(len(array), np.inf if how == "min" else -np.inf)
-            (np.minimum if how == "min" else np.maximum).at(found, owners, numbers)
-        case _:
-            with np.errstate(invalid="ignore"):
-                found = np.bincount(owners, numbers, len(array)) / (np.maximum(counts, 1) if how == "mean" else 1)
-    return np.where(empty, 0.0, found)
+    lists = pa.table({"row": owners, "value": numbers}).group_by("row", use_threads=False)
+    taken, found = lists.aggregate([("value", how)]), np.zeros(len(array))
+    found[taken["row"].to_numpy()] = taken[f"value_{how}"].to_numpy()
+    found[owners[np.isnan(numbers)]] = np.nan  # which Arrow would leave out
+    return found
 
 
 def _said(array: pa.Array, how: str, report: Report) -> Floats:

@@ -81,11 +81,8 @@ class Source(Struct, frozen=True):
         """A rejector that has nothing yet but remembers how this dump is read."""
         columns = Columns(dump.columns.pattern, self.options.label or dump.label)
         if dump.input == "scores":
-            label, prediction = (
-                (None, None)
-                if self.options.prediction is None
-                else (self.options.label or dump.label, self.options.prediction)
-            )
+            prediction = self.options.prediction
+            label = None if prediction is None else self.options.label or dump.label
             correct = (self.options.correct or dump.label) if prediction is None else None
             columns = Columns(dump.columns.pattern, label, prediction, correct=correct)
         return Rejector(
@@ -170,14 +167,12 @@ def _scores_remembered(options: DumpOptions, rejector: Rejector) -> DumpOptions:
 
 def _check_scores(dump: Dump, known: str) -> None:
     """Raise when rows bring other scores than the rejector was made for: more, fewer, or words in place of numbers."""
-    own, fitted = ([part.endswith(WORDS) for part in p.split(",")] for p in (dump.columns.pattern, known))
-    if len(own) != len(fitted):
-        scores = "1 score" if len(fitted) == 1 else f"{len(fitted)} scores"
-        raise OptionError(f"`score={dump.columns.pattern}`: the rejector was made for {scores}, '{known}'")
+    own, fitted = ([part.endswith(WORDS) for part in names.split(",")] for names in (dump.columns.pattern, known))
     if own != fitted:
-        kinds = ("numbers", "words") if any(own) < any(fitted) else ("words", "numbers")
+        kinds = ", ".join("words" if is_words else "numbers" for is_words in fitted)
         raise DumpError(
-            f"{dump.parts[0].name}: '{dump.columns.names[0]}' is {kinds[0]}, but the rejector was made for {kinds[1]}"
+            f"{dump.parts[0].name}: '{dump.columns.pattern}' cannot take the place of '{known}' ({kinds}), which the "
+            "rejector was made for"
         )
 
 

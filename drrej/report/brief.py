@@ -40,10 +40,8 @@ def render_brief(report: Report, heading: str, last: Sequence[tuple[str, str]] =
 
     lines = [painted(printable(heading), _BOLD), "", painted(f"  {_answer(report)}", _BOLD)]
     if report.accepts is not None:
-        when = (
-            "A row is accepted when" if report.cutoff_by is None else f"A row is accepted, by {report.cutoff_by}, when"
-        )
-        lines.append(f"  {printable(f'{when} {report.accepts}')}.")
+        by = "" if report.cutoff_by is None else f", by {report.cutoff_by},"
+        lines.append(f"  {printable(f'A row is accepted{by} when {report.accepts}')}.")
     lines.append("")
     lines += [f"  {line}" for line in aligned(_shares(report))]
     verdicts = list(_verdicts(report))

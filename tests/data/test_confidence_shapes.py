@@ -164,16 +164,16 @@ def test_words_and_numbers_do_not_share_a_rejector(tmp_path: Path) -> None:
         assert "'s' has 2 distinct values (" + ("low, high)" if name == "words" else "0.25, 0.75)") in said
     how = ("fit", tmp_path / "numbers.parquet", "-r", tmp_path / "words.json")
     assert "'s' is double, not words" in fail(*how)
-    assert "'s' is words, but the rejector was made for numbers" in fail(
+    assert "'s:words' cannot take the place of 's' (numbers), which the rejector" in fail(
         "fit", tmp_path / "words.parquet", "-r", tmp_path / "numbers.json"
     )
     pq.write_table(
         pa.table({"t": [f"{x:.0%}" for x in np.linspace(0.1, 0.9, 40)], "correct": right}), tmp_path / "t.parquet"
     )
-    assert "'t' is numbers, but the rejector was made for words" in fail(
+    assert "'t' cannot take the place of 's:words' (words)" in fail(
         "fit", tmp_path / "t.parquet", "-r", tmp_path / "words.json", "--score", "t"
     )
-    assert "the rejector was made for 1 score, 's'" in fail(
+    assert "'s,n' cannot take the place of 's' (numbers)" in fail(
         "fit", tmp_path / "numbers.parquet", "-r", tmp_path / "numbers.json", "--score", "s,n"
     )
 

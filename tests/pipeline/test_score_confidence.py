@@ -339,7 +339,7 @@ def test_arrays_of_texts_and_frames() -> None:
     assert level.reject([]).size == 0
     with pytest.raises(DumpError, match="is double, not words"):
         level.reject([0.9])
-    with pytest.raises(DumpError, match="numbers in some rows and something else in others"):
+    with pytest.raises(DumpError, match="one number per row is needed, or a few, or texts"):
         fit_rejector(scores=np.array([0.3, "a"] * 10, object), correct=[0, 1] * 10, coverage=0.5)
 
 
