@@ -11,12 +11,31 @@ def leave(*_signal: object) -> None:
 try:
     import gc
     import signal
+    import sys
 except KeyboardInterrupt:
     leave()
 
 
+LEAST_MEMORY = 3 << 29
+"""Below this limit of address space (`ulimit -v`) the libraries crash, or wait for ever, while they are loaded."""
+
+
+def check_memory() -> None:
+    """Leave where the process may not have the address space that it needs."""
+    try:
+        from resource import RLIMIT_AS, getrlimit
+    except ImportError:  # Windows has no such limit
+        return
+    limit, _ = getrlimit(RLIMIT_AS)
+    if 0 <= limit < LEAST_MEMORY:
+        has, needs = limit >> 10, LEAST_MEMORY >> 10
+        sys.stderr.write(f"drrej: error: the address space is limited to {has} kB; allow {needs} or more (ulimit -v)\n")
+        sys.exit(2)
+
+
 def main() -> None:
     """Run the command line."""
+    check_memory()
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have it ignored
         signal.signal(signal.SIGINT, leave)
     gc.set_threshold(100_000, 20, 20)  # imports make many objects and no garbage

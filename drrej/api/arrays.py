@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from drrej.core.inputs import ScoreLook
+from drrej.core.inputs import WORDS, ScoreLook
 from drrej.core.types import Floats
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import DrrejWarning, DumpError
@@ -72,7 +72,8 @@ def _scored_table(scores: Any, correct: Any, names: str, groups: pa.Array | None
     """Scores of any kind, each a column of its own, with whether rows were right."""
     import pyarrow as pa
 
-    rows, columns = as_columns(scores), names.split(",")
+    columns = [name.removesuffix(WORDS) for name in names.split(",")]
+    rows = as_columns(matched(scores, columns))
     if rows.shape[1] != len(columns):
         raise DumpError(f"there are {rows.shape[1]} scores per row, but the rejector was made for {len(columns)}")
     table = dict(zip(columns, map(pa.array, np.ascontiguousarray(rows.T)), strict=True))
@@ -84,12 +85,27 @@ def _scored_table(scores: Any, correct: Any, names: str, groups: pa.Array | None
 
 
 def as_columns(scores: Any) -> Array:
-    """Scores of any kind as a floating-point array: rows x scores."""
+    """Scores of any kind as an array: rows x scores, of numbers or of texts."""
     array = _as_array(scores, "scores")
     array = array[:, None] if array.ndim == 1 else array
-    if array.ndim != 2 or array.dtype.kind not in "fiu" or array.dtype.itemsize > 8 or not array.shape[1]:
-        raise DumpError(f"scores are {array.dtype} of the shape {array.shape}; one number per row is needed, or a few")
-    return array.astype(np.float64)
+    if texts := array.dtype.kind in "OUT" and all(isinstance(value, str) for value in array.flat):
+        array = array.astype(object)
+    kind = "numbers or texts" if array.dtype == object else f"{array.dtype}"
+    if array.ndim != 2 or not (texts or array.dtype.kind in "fiu") or array.dtype.itemsize > 8 or not array.shape[1]:
+        raise DumpError(
+            f"scores are {kind} of the shape {array.shape}; one number per row is needed, or a few, or texts"
+        )
+    return array if texts else array.astype(np.float64)
+
+
+def score_names(scores: Any) -> str:
+    """What scores of any kind are called: as their frame or series says, else 'score', or 'score_0' and so on."""
+    columns = getattr(scores, "column_names", None) or getattr(scores, "columns", None)
+    names = [getattr(scores, "name", None)] if columns is None else list(columns)
+    if all(isinstance(name, str) and not {",", ":"} & {*name} and name not in (CORRECT, GROUP) for name in names):
+        return ",".join(names)
+    count = as_columns(scores).shape[1]
+    return SCORE if count == 1 else ",".join(f"{SCORE}_{i}" for i in range(count))
 
 
 def check_length(rows: Array, column: pa.Array, name: str) -> None:

@@ -15,7 +15,6 @@ from msgspec.structs import replace
 from drrej.api.arrays import (
     CORRECT,
     GROUP,
-    SCORE,
     Array,
     array_source,
     as_columns,
@@ -25,6 +24,7 @@ from drrej.api.arrays import (
     as_scores,
     check_length,
     matched,
+    score_names,
 )
 from drrej.api.rejector import Rejector
 from drrej.api.report import tell
@@ -103,9 +103,10 @@ def fit_rejector(
     will do. `labels` (rows,) are class numbers from 0, or names with `classes`, which has them in the order of the
     scores.
 
-    Rows that have no scores of classes bring any confidence in their place, one number per row or a few, and `correct`
-    (rows,) tells which of them were right; with `lower_is_better` low ones are good. Then `predict` answers 0 always,
-    `evaluate` takes the same in place of labels, and `calibrator` is "logistic", "beta", "isotonic" or "auto".
+    Rows that have no scores of classes bring any confidence in their place, one number or text ("85%", "high") per row
+    or a few, and `correct` (rows,) tells which of them were right; with `lower_is_better` low ones are good. The names
+    of a frame's columns, or of a series, are kept: files need them ("score" without). Then `predict` answers 0 always,
+    `evaluate` takes `correct` in place of labels, and `calibrator` is "logistic", "beta", "isotonic" or "auto".
 
     Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total cost,
     where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
@@ -124,9 +125,9 @@ def fit_rejector(
     (scores, labels), or without it on four fifths of the rows: few rows are enough to calibrate and fit on (at least
     50, unless that is more than half). Which rows do what is settled by what they hold: any order of the rows gives the
     same rejector, and there is no seed to be lucky with. `calibration.rows` and `threshold.rows` say how many. Rows
-    with the same scores count once, since they may be copies. Where a model gives many examples the same scores, as kNN
-    does, pass `groups`: a value for each row that tells examples apart (those of `fresh` if that is given). Rows of a
-    group stay together.
+    with the same scores count once, since they may be copies (not so scores of any kind, which tie by nature). Where a
+    model gives many examples the same scores, as kNN does, pass `groups`: a value for each row that tells examples
+    apart (those of `fresh` if that is given). Rows of a group stay together.
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98)
@@ -147,8 +148,7 @@ def fit_rejector(
         raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
     options = DumpOptions(input=input, classes=as_names(classes), normalize=normalize)
     if correct is not None:
-        names = [SCORE] if (count := as_columns(scores).shape[1]) == 1 else [f"{SCORE}_{i}" for i in range(count)]
-        options = replace(options, score=",".join(names), correct=CORRECT, lower_is_better=lower_is_better)
+        options = replace(options, score=score_names(scores), correct=CORRECT, lower_is_better=lower_is_better)
         labels = correct
     groups = None if target.get("groups") is None else as_groups(target["groups"])
     if groups is not None and rule.confidence is None:

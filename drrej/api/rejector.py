@@ -16,11 +16,11 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from drrej.api.arrays import Array, array_source, as_scores, has_no_rows, matched, options_of, warn_of_probabilities
-from drrej.core.inputs import row_logits
+from drrej.core.inputs import WORDS, row_logits
 from drrej.core.one_row import MOST_CLASSES, Unusual, row_scores
 from drrej.core.types import Booleans, Floats, Integers
 from drrej.documents.rejector import Rejector as Document
-from drrej.errors import RejectorError
+from drrej.errors import OptionError, RejectorError
 
 if TYPE_CHECKING:
     from drrej.api.report import Gates, Report
@@ -184,7 +184,8 @@ class Rejector(Document, frozen=True):
             row = np.zeros(self.classes) if self.input == "logits" else np.full(self.classes, 1 / self.classes)
             row = np.log(row) if self.input == "log-probs" else row
             if self.is_scored:
-                row = np.full(len(self.columns.logits.split(",")), 0.5)
+                names = self.columns.logits.split(",")
+                row = np.array(["medium" if name.endswith(WORDS) else "0.5" for name in names])
             one = self._columns(row[:1] if self.binary else row[None], of_rows)
             return {name: column[:0] for name, column in one.items()}
         with array_source(scores, None, options_of(self)) as source:
@@ -197,17 +198,26 @@ class Rejector(Document, frozen=True):
             return collect(source, dump, of_block, Pass("scoring", labelled=False))
 
     def evaluate(
-        self, scores: Any, labels: Any = None, gates: Gates = (), options: EvaluateOptions | None = None
+        self,
+        scores: Any,
+        labels: Any = None,
+        gates: Gates = (),
+        options: EvaluateOptions | None = None,
+        *,
+        correct: Any = None,
     ) -> Report:
         """The coverage report. Without labels: what can be said without them.
 
-        Where the rejector was made of scores of any kind, `labels` tell whether each row was right.
+        Where the rejector was made of scores of any kind, `correct` tells whether each row was right.
         `gates` are texts like "accuracy >= 0.97"; `report.failed_gates` are those that did not pass.
         """
         from drrej.api.report import Report, as_gates, tell
         from drrej.pipeline.evaluate import EvaluateOptions, evaluate
         from drrej.report.words import warnings_of
 
+        if correct is not None and (labels is not None or not self.is_scored):
+            raise OptionError("`correct` takes the place of `labels` where the rejector was made of scores of any kind")
+        labels = labels if correct is None else correct
         if options is None:
             options = EvaluateOptions(labels=labels is not None)
         with array_source(scores, labels, options_of(self)) as source:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 from drrej.cli.console import in_flags, say_notes, show, warn
 from drrej.cli.input_options import Dumps, JudgedInput, StepInput, check_spared, read_rejector, rejector_option
 from drrej.cli.options import REQUIRED, STREAM, EngineOptions, Options, OutputOptions, changed, open_files, rare
-from drrej.cli.report_options import written
+from drrej.cli.report_options import own_ending, written
 from drrej.cli.rule_options import CalibrationOptions, ObjectiveOptions, Precision, RegressionOptions, RuleOptions
 from drrej.data.problems import redacted
 from drrej.errors import OptionError, printable
@@ -173,10 +174,10 @@ def threshold(
         for file in (*masks, *tables, document):
             file.commit()
     if files.output != STREAM and not engine.quiet:
-        show(_summary(found.rejector, files))
+        show(_summary(found.rejector, files, dumps))
 
 
-def _summary(rejector: Rejector, files: ThresholdFiles) -> str:
+def _summary(rejector: Rejector, files: ThresholdFiles, dumps: Sequence[str]) -> str:
     """What was chosen, the files that were written and the next command; the answer first."""
     from drrej.documents.words import threshold_lines
 
@@ -184,10 +185,8 @@ def _summary(rejector: Rejector, files: ThresholdFiles) -> str:
     share = f"{100 * found.coverage:.1f} % of {found.rows:,} rows"
     right = "" if found.accuracy is None else f"; {100 * found.accuracy:.1f} % of the accepted rows are right"
     lines = [f"Accepts {share}{right}.", ""]
-    lines += [
-        in_flags(line) for line in threshold_lines(found, rejector.need_ratio(), rejector.need_calibration().score)
-    ]
+    lines += map(in_flags, threshold_lines(rejector))
     paths = [files.output, *(path for path in (files.mask, files.table) if path is not None)]
     lines += ["", *(f"{label:6}  {text}" for label, text in written(paths, None))]
-    lines.append(f"{'Next':6}  drrej evaluate TEST.parquet -r {shlex.quote(redacted(files.output))}")
+    lines.append(f"{'Next':6}  drrej evaluate TEST{own_ending(dumps)} -r {shlex.quote(redacted(files.output))}")
     return "\n".join(printable(line) for line in lines) + "\n"

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 from drrej.data.problems import redacted
@@ -99,21 +100,25 @@ def show(text: str) -> None:
     print(text, end="")
 
 
-def say_notes(source: Source, quiet: bool, floor: float | None = None) -> None:
-    """Tell what a pass noticed; `floor` is what a probability of 0 counts as."""
-    notes, skips = source.notes, source.options.on_bad_row == "skip"
-    if quiet:
-        return
-    if notes.zeros:
-        counts_as = "as the rejector says" if floor is None else f"as {floor:.3g}"
-        complain(f"{notes.zeros} probabilities of 0 count {counts_as}", "note")
-    if notes.left_out:
-        where = "" if source.options.labels_from is None else f" in {source.options.labels_from}"
-        complain(f"{notes.left_out} rows without a label{where} were left out", "note")
-    for problem in source.passed.all():
-        complain(problem.said("left out" if skips else "let through"), "warning")
-    for words in (*(f"{reason}; the file is left out" for reason in source.bad_files.values()), *source.cautions):
-        complain(words, "warning")
+def say_notes(first: Source, quiet: bool, floor: float | None = None, others: Sequence[Source] = ()) -> None:
+    """Tell what passes noticed, once where parts of one dump noticed the same.
+
+    `floor` is what a probability of 0 counts as.
+    """
+    lines: list[tuple[str, str]] = []
+    for source in () if quiet else (first, *others):
+        notes, done = source.notes, "left out" if source.options.on_bad_row == "skip" else "let through"
+        if notes.zeros:
+            counts_as = "as the rejector says" if floor is None else f"as {floor:.3g}"
+            lines.append((f"{notes.zeros} probabilities of 0 count {counts_as}", "note"))
+        if notes.left_out:
+            where = "" if source.options.labels_from is None else f" in {source.options.labels_from}"
+            lines.append((f"{notes.left_out} rows without a label{where} were left out", "note"))
+        warned = [problem.said(done) for problem in source.passed.all()]
+        warned += [f"{reason}; the file is left out" for reason in source.bad_files.values()]
+        lines += [(words, "warning") for words in (*warned, *source.cautions)]
+    for words, kind in dict.fromkeys(lines):
+        complain(words, kind)
 
 
 def progress(quiet: bool) -> Progress:

@@ -112,6 +112,6 @@ def evaluate(
     say_notes(source, engine.quiet, rejector.floor)
     if STREAM in paths:
         return finish(made, None, engine.quiet)
-    last = written(paths, None if files.rejector == STREAM else files.rejector)
+    last = written(paths, None if files.rejector == STREAM else files.rejector, dumps)
     heading = f"drrej evaluate \N{MIDDLE DOT} {rows_words(dumps, made.rows)}"
     return finish(made, shown(made, files.format, files.verbose, heading, last), engine.quiet)

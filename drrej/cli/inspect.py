@@ -68,7 +68,7 @@ def convert(dumps: Dumps, output: ParquetOutput, input: LayoutInput, engine: Eng
         file.commit()
     if engine.quiet or target == STREAM:
         return
-    names = ("logits", "label", "input", "normalize", "binary", "classes")
+    names = ("logits", "label", "input", "normalize", "binary", "classes", "score", "correct", "lower_is_better")
     words = as_flags(**{name: getattr(written, name) for name in names})
     show(f"{source.notes.rows} rows; go on with:\n  {shlex.join(['drrej', 'calibrate', target, *words])}\n")
 

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Annotated
 
 from drrej.cli.console import FileLog, LogKind, is_terminal, say_notes, warn
 from drrej.cli.input_options import Dumps, MaskInput, names_of, read_rejector, rejector_option
-from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, flag, open_files, option, rare
+from drrej.cli.options import (
+    REQUIRED,
+    STREAM,
+    EngineOptions,
+    Options,
+    OutputOptions,
+    changed,
+    flag,
+    open_files,
+    option,
+    rare,
+)
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -29,7 +40,7 @@ class MaskOutput(Options):
     force: bool = OutputOptions.force
     update: bool = flag("With -o DIR/: only files that are new or changed; the rest stays.")
     review: str | None = option(
-        "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio) or .jsonl.", "FILE"
+        "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio), .jsonl or .csv.", "FILE"
     )
     reviews: int | None = option("Reviews in the budget: only the N most doubtful rows go to --review.", "B")
     review_limit: int | None = rare("An older name of --reviews.", "N")
@@ -115,6 +126,8 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
             "which --review leaves out and the mask still rejects",
             engine.quiet,
         )
+    if lines is None and output.output != STREAM and not engine.quiet:
+        lines = FileLog("text")
     if lines is not None:
         lines.summary(done)
 

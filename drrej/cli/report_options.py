@@ -216,12 +216,20 @@ def rows_words(dumps: Sequence[str], rows: int) -> str:
     return f"{'standard input' if name == STREAM else name}: {rows:,} {'row' if rows == 1 else 'rows'}"
 
 
-def written(paths: Sequence[str], rejector: str | None) -> list[tuple[str, str]]:
-    """The lines that name the files that were written and the next command."""
+def written(paths: Sequence[str], rejector: str | None, dumps: Sequence[str] = ()) -> list[tuple[str, str]]:
+    """The lines that name the files that were written and the next command; new rows come as the `dumps` did."""
     lines = [("Wrote", redacted("  ".join(paths)))] if paths else []
     if rejector is not None:
-        lines.append(("Next", redacted(f"drrej reject NEW.parquet -r {shlex.quote(rejector)} -o mask.parquet")))
+        new, mask = (f"{name}{own_ending(dumps)}" for name in ("NEW", "mask"))
+        lines.append(("Next", redacted(f"drrej reject {new} -r {shlex.quote(rejector)} -o {mask}")))
     return lines
+
+
+def own_ending(dumps: Sequence[str]) -> str:
+    """The ending of the first dump where a mask can have it too, else that of parquet."""
+    from drrej.outputs.masks import PARQUET, ending_of
+
+    return (ending_of(dumps[0]) if dumps else None) or PARQUET
 
 
 def finish(report: Judged, text: str | None, quiet: bool, and_target: bool = False) -> None:

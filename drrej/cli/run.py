@@ -221,7 +221,7 @@ def run(
         _write(places, found, made)
     _warn(used, found, divided, engine.quiet)
     warn_bad_rows(counts, engine.quiet, input.on_bad_row, "; the report leaves them out")
-    last = written([path for path in paths if path is not None], paths[1])
+    last = written([path for path in paths if path is not None], paths[1], dumps or files.test or ())
     if not wanted.pictures:
         page = os.path.join(files.output, FILES[-1])
         last.insert(1, ("Page", f"pip install 'drrej[plot]' to write {page} too"))
@@ -286,8 +286,7 @@ def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, q
     warn_calibration(found.rejector.need_calibration(), quiet)
     for words in (found.caution, found.why_not, no_promise, uncertified_words(found.rejector)):
         warn(words, quiet)
-    for source in rows.sources:
-        say_notes(source, quiet, found.rejector.floor)
+    say_notes(rows.calibrate, quiet, found.rejector.floor, rows.sources[1:])
 
 
 class RunRows(NamedTuple):

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from drrej.core.calibrators import FOLDS, CalibratorTrial, Scores, choose_calibrator
 from drrej.core.curves import Curve
+from drrej.core.inputs import WORDS, level_words
 from drrej.core.losses import error_probability
 from drrej.core.softmax import GapSums
 from drrej.core.types import AnyFloats, Booleans, Floats, Stored
@@ -303,19 +304,20 @@ def doubts_about(scores: AnyFloats, wrong: Booleans, lower: bool, names: Sequenc
     for name, column in zip(names, scores.T, strict=True):
         values, (area, error) = np.unique(column), auroc(-column if lower else column, wrong)
         deviations = (area - 0.5) / error
-        said = f"a right row has a better '{name}' than a wrong one in {100 * area:.1f} % of pairs"
+        shown = name.removesuffix(WORDS)
+        said = f"a right row has a better '{shown}' than a wrong one in {100 * area:.1f} % of pairs"
         if len(names) == 1 and deviations < -CLEARLY:
             remedy = "leave out `lower_is_better`" if lower else "say `lower_is_better=True`"
             return f"{said}: it is the wrong way round; {remedy}", []
         if math.isinf(error):
             outcome = "wrong" if wrong.all() else "right"
-            cautions.append(f"every row is {outcome}, so nothing tells what '{name}' is worth")
+            cautions.append(f"every row is {outcome}, so nothing tells what '{shown}' is worth")
         elif abs(deviations) < 2.0:
-            cautions.append(f"'{name}' carries no information about which rows are right: {said} (50 % by chance)")
+            cautions.append(f"'{shown}' carries no information about which rows are right: {said} (50 % by chance)")
         if len(names) == 1 and values.size < FEW_VALUES:
-            listed = ", ".join(f"{value:g}" for value in values)
+            listed = ", ".join(level_words(name, value) for value in values.tolist())
             cautions.append(
-                f"'{name}' has {values.size} distinct values ({listed}): rows of one value are accepted or rejected "
+                f"'{shown}' has {values.size} distinct values ({listed}): rows of one value are accepted or rejected "
                 "together, so few coverages can be reached"
             )
     return None, cautions

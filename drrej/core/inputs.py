@@ -495,3 +495,18 @@ def _floors(classes: int) -> tuple[float, ...]:
         exponents.append(exponent)
         exponent += max(1, exponent // 8)
     return tuple(math.ldexp(1.0, -exponent) for exponent in [*exponents, _LAST])
+
+
+# Confidence in words
+
+LEVELS = {"very low": 0.1, "low": 0.25, "medium": 0.5, "moderate": 0.5, "high": 0.75, "very high": 0.9}
+"""Numbers that words of confidence stand for; only their order counts once they are calibrated."""
+WORDS = ":words"
+"""How the name of a score ends that is a word in every row."""
+
+
+def level_words(name: str, value: float) -> str:
+    """A value of a score as people know it: a word where the score is in words."""
+    if not name.endswith(WORDS):
+        return f"{value:.10g}"
+    return min(LEVELS, key=lambda level: abs(LEVELS[level] - value))

@@ -481,7 +481,7 @@ NOT_LEARNED = "a loss that was not learned from these rows"
 NOT_CHOSEN = "a lambda that was not chosen from these rows"
 """What every bound needs."""
 
-ESTIMATE = "; the temperature was fitted on these rows too, so this is an estimate"
+ESTIMATE = "; the calibrator was fitted on these rows too, so this is an estimate"
 """What is said where all conditions hold but this one: the temperature comes from other rows."""
 
 FITTED_ROWS = "fitted rows"

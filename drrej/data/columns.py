@@ -29,6 +29,7 @@ log-probabilities, or scores of any kind."""
 
 LOGITS = "logits"
 LABEL = "label"
+CORRECT = "correct"
 
 
 class LogitColumns(Struct, frozen=True):
@@ -45,7 +46,12 @@ class LogitColumns(Struct, frozen=True):
     texts: str | None = None
     """The column of the choices' texts, if scores are to be divided by their lengths."""
     reductions: tuple[str, ...] = ()
-    """What is taken of each score of any kind where it is a list; empty where it is not."""
+    """What is taken of each score of any kind where it is a list, or that it is a word; else empty."""
+
+    @property
+    def reduced(self) -> list[tuple[str, str]]:
+        """The scores of any kind with what is taken of each."""
+        return list(zip(self.names, self.reductions, strict=True))
 
 
 def storage_type(data_type: pa.DataType) -> pa.DataType:
@@ -257,7 +263,7 @@ def likely_label(schema: pa.Schema) -> str | None:
 
 SCORE_NAMES = ("logits", "probs", "probabilities", "proba", "predictions", "scores")
 PROBABILITY_NAMES = ("probs", "probabilities", "proba", "probability")
-CORRECT_NAMES = ("correct", "is_correct", "hit", "is_right", "exact_match")
+CORRECT_NAMES = (CORRECT, "is_correct", "hit", "is_right", "exact_match")
 """What columns are called that tell whether an answer was right."""
 ID_NAMES = ("id", "doc_id", "sample_id", "example_id", "question_id", "custom_id", "request_id", "row_id", "uuid")
 """What columns are called that tell rows apart; scores of any kind tie too often to do so."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from drrej.core.inputs import LEVELS, WORDS
 from drrej.core.types import Floats
 from drrej.data.columns import (
     CORRECT_NAMES,
@@ -32,14 +35,16 @@ from drrej.errors import DumpError, OptionError
 if TYPE_CHECKING:
     from drrej.data.dump import DumpOptions
 
-_LEVELS = {"very low": 0.1, "low": 0.25, "medium": 0.5, "moderate": 0.5, "high": 0.75, "very high": 0.9}
-"""Numbers that words of confidence stand for; only their order counts once they are calibrated."""
-
 _NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
 _SAID = re.compile(rf"(?:confidence\s*[:=]\s*)?{_NUMBER}\s*(?:(%)|/\s*{_NUMBER})?", re.IGNORECASE | re.ASCII)
 
-_RIGHT = frozenset(("true", "yes", "y", "t", "1", "1.0", "correct", "right", "c", "pass", "passed", "hit"))
-_WRONG = frozenset(("false", "no", "n", "f", "0", "0.0", "incorrect", "wrong", "i", "fail", "failed", "miss"))
+_PAIRS = (
+    *(("true", "false"), ("1", "0"), ("yes", "no"), ("correct", "incorrect"), ("right", "wrong"), ("pass", "fail")),
+    *(("passed", "failed"), ("hit", "miss"), ("t", "f"), ("y", "n"), ("c", "i"), ("1.0", "0.0")),
+)
+"""What says that a row was right, and that it was wrong, in any case of the letters."""
+_WORDS = WORDS[1:]
+_RIGHT, _WRONG = (frozenset(words) for words in zip(*_PAIRS, strict=True))
 
 _DROP = "drop or fix these rows"
 RIGHT, WRONG = 0, 1
@@ -52,7 +57,7 @@ RIGHT, WRONG = 0, 1
 def read_confidences(batch: pa.RecordBatch, columns: LogitColumns, report: Report) -> Floats:
     """The scores of each row (rows x scores) in float64; rows without a finite one are reported and have 0."""
     scores = np.zeros((batch.num_rows, len(columns.names)))
-    for place, (name, how) in enumerate(zip(columns.names, columns.reductions, strict=True)):
+    for place, (name, how) in enumerate(columns.reduced):
         stored = column_of(batch, name)
         stored = stored.dictionary_decode() if isinstance(stored, pa.DictionaryArray) else stored
         while isinstance(stored, pa.ExtensionArray):
@@ -60,7 +65,7 @@ def read_confidences(batch: pa.RecordBatch, columns: LogitColumns, report: Repor
         missing = np.asarray(stored.is_null())
         report(np.flatnonzero(missing), "no value (null)", _DROP)
         if is_text(stored.type):
-            values = _said(stored, report)
+            values = _said(stored, how, report)
         elif how:
             values = _reduced(stored, how, missing, report)
         else:
@@ -83,46 +88,55 @@ def _reduced(array: pa.Array, how: str, missing: NDArray[np.bool_], report: Repo
     counts = np.bincount(owners, minlength=len(array))
     empty = counts == 0
     report(np.flatnonzero(empty & ~missing), "a list without numbers", "every row needs one at least")
-    first = np.minimum(np.cumsum(counts) - counts, max(numbers.size - 1, 0))
     if how == "count" or not numbers.size:
         return counts.astype(np.float64)
-    found: Floats
-    match how:
-        case "first":
-            found = numbers[first]
-        case "last":
-            found = numbers[np.maximum(np.cumsum(counts) - 1, 0)]
-        case "min" | "max":
-            found = np.full(len(array), np.inf if how == "min" else -np.inf)
-            (np.minimum if how == "min" else np.maximum).at(found, owners, numbers)
-        case _:
-            with np.errstate(invalid="ignore"):
-                found = np.bincount(owners, numbers, len(array)) / (np.maximum(counts, 1) if how == "mean" else 1)
-    return np.where(empty, 0.0, found)
+    lists = pa.table({"row": owners, "value": numbers}).group_by("row", use_threads=False)
+    taken, found = lists.aggregate([("value", how)]), np.zeros(len(array))
+    found[taken["row"].to_numpy()] = taken[f"value_{how}"].to_numpy()
+    found[owners[np.isnan(numbers)]] = np.nan  # which Arrow would leave out
+    return found
 
 
-def _said(array: pa.Array, report: Report) -> Floats:
-    """Numbers from texts: 0.85, 85%, 17/20, Confidence: 0.85, and words from "very low" to "very high"."""
-    coded = array.dictionary_encode()
-    numbers = [said_number(text) for text in coded.dictionary.to_pylist()]
+def _said(array: pa.Array, how: str, report: Report) -> Floats:
+    """Numbers from texts: 0.85, 85%, 17/20, Confidence: 0.85; or, all of them, words from "very low" to "very high"."""
+    coded, number_of = array.dictionary_encode(), said_level if how == _WORDS else said_number
+    numbers = [number_of(text) for text in coded.dictionary.to_pylist()]
     values = np.array([np.nan if number is None else number for number in (*numbers, 0.0)])
     found = values[coded.indices.fill_null(len(numbers)).to_numpy(zero_copy_only=False)]
     odd = np.flatnonzero(np.isnan(found))
     example = f"'{array[int(odd[0])].as_py()[:40]}'" if odd.size else ""
-    remedy = "write 0.85, 85%, 17/20, or one of very low, low, medium, high, very high; or store the column as numbers"
-    report(odd, "a text that is not a confidence", remedy, example)
+    words, numeric = "one of very low, low, medium, high, very high", "0.85, 85% or 17/20"
+    remedy = f"write {words}, as in the other rows" if how == _WORDS else f"write {numeric}, or in every row {words}"
+    report(odd, f"a text that is not a confidence in {'words' if how == _WORDS else 'numbers'}", remedy, example)
     return np.where(np.isnan(found), 0.0, found)
+
+
+def said_level(text: str) -> float | None:
+    """The number that a word of confidence stands for; None for any other text."""
+    return LEVELS.get(" ".join(re.split(r"[\s_-]+", text.strip().lower())))
+
+
+def in_words(columns: LogitColumns, schema: pa.Schema, first_texts: Callable[[str], list[str]]) -> LogitColumns:
+    """The columns of scores, told which of them are words, by the first texts of those that are texts."""
+
+    def is_words(name: str) -> bool:
+        found = field_of(schema, name)
+        texts = first_texts(name) if found is not None and is_text(value_type(found.type)) else []
+        return bool(texts) and said_level(texts[0]) is not None
+
+    ways = [_WORDS if not how and is_words(name) else how for name, how in columns.reduced]
+    if tuple(ways) == columns.reductions:
+        return columns
+    pattern = ",".join(f"{name}:{how}" if how else name for name, how in zip(columns.names, ways, strict=True))
+    return replace(columns, pattern=pattern, reductions=tuple(ways))
 
 
 def said_number(text: str) -> float | None:
     """The number that a text of confidence says; None where that cannot be told, as of 85 without a sign.
 
-    >>> [said_number(text) for text in ("85%", "0.85", "Confidence: 17/20", " High", "85", "sure")]
-    [0.85, 0.85, 0.85, 0.75, None, None]
+    >>> [said_number(text) for text in ("85%", "0.85", "Confidence: 17/20", "85", "sure")]
+    [0.85, 0.85, 0.85, None, None]
     """
-    plain = " ".join(re.split(r"[\s_-]+", text.strip().lower()))
-    if plain in _LEVELS:
-        return _LEVELS[plain]
     match = _SAID.fullmatch(text.strip())
     if match is None:
         return None
@@ -137,7 +151,14 @@ def said_number(text: str) -> float | None:
 def find_columns(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool = True) -> LogitColumns:
     """The columns of the scores of a schema: scores of any kind where they are asked for, else those of all classes."""
     if wanted.score is None:
-        return find_logits(schema, wanted, where, typed)
+        try:
+            return find_logits(schema, wanted, where, typed)
+        except DumpError:
+            known = None if wanted.logits or wanted.binary or wanted.label else likely_scores(schema)
+            if known is None:
+                raise
+            said = " ".join(f"`{name}={value}`" for name, value in known.items())
+            raise DumpError(f"{where}: no logits, but '{known['score']}' looks like a score; say {said}") from None
     check_repeated(schema, where)
     return find_scores(schema, wanted.score, where)
 
@@ -155,8 +176,9 @@ def find_scores(schema: pa.Schema, asked: str, where: str) -> LogitColumns:
         kind = value_type(storage_type(found.type))
         listed = is_list(kind)
         kind = kind.value_type if listed else kind
-        if how and (not listed or how not in REDUCTIONS):
-            of = "is not a list" if not listed else f"must be followed by one of {', '.join(REDUCTIONS)}"
+        if how and (how not in REDUCTIONS if listed else how != _WORDS or not is_text(kind)):
+            of = "is not a list" if how != _WORDS else f"is {kind}, not words"
+            of = f"must be followed by one of {', '.join(REDUCTIONS)}" if listed else of
             raise DumpError(f"{where}: `score={text}`: '{path}' {of}")
         if not (pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_decimal(kind)) and (
             listed or not is_text(kind)
@@ -214,7 +236,8 @@ def find_correct(schema: pa.Schema, options: DumpOptions, where: str) -> str | N
         if field_of(schema, options.prediction) is None:
             names = shown(schema.names)
             raise DumpError(f"{where}: there is no column '{options.prediction}' (`prediction`); columns: {names}")
-        return find_label(schema, options.label, where) if options.label is not None else likely_label(schema)
+        elsewhere = options.label is None or options.labels_from is not None
+        return likely_label(schema) if elsewhere else find_label(schema, options.label, where)
     if options.correct is not None:
         return options.correct if field_of(schema, options.correct) is not None else None
     found = [name for name in CORRECT_NAMES if name in schema.names]
@@ -258,14 +281,15 @@ class CorrectKind(LabelKind, frozen=True):
             found = np.where(values == 1.0, RIGHT, np.where(values == 0.0, WRONG, UNKNOWN))
         odd = np.flatnonzero((found == UNKNOWN) & ~missing)
         if odd.size and not keep_unknown:
-            report(odd, "neither right nor wrong", self.known_classes(0), f"'{array[int(odd[0])].as_py()}'")
+            example = f"'{array[int(odd[0])].as_py()}'"
+            report(odd, "a value that means neither right nor wrong", self.known_classes(0), example)
             found = np.maximum(found, RIGHT)
         numbers: NDArray[np.int64] = np.where(missing, RIGHT, found).astype(np.int64)
         return numbers
 
     def known_classes(self, classes: int, label: Any = None) -> str:  # noqa: ARG002 - as of other labels
         """What to do about a row that is neither."""
-        return "it must be true or false, 1 or 0, or a pair of words such as correct and incorrect"
+        return f"write {', '.join(f'{right}/{wrong}' for right, wrong in _PAIRS[:6])}; or leave the cell empty"
 
 
 def correct_kind(data_type: pa.DataType, where: str, _typed: bool = True, *, compared: bool = False) -> CorrectKind:

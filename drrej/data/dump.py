@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from drrej.core.inputs import ScoreLook
 from drrej.core.types import AnyFloats, Floats, InputKind
 from drrej.data.columns import ID_NAMES, LABEL, LogitColumns, column_of, field_of, root_of, storage_type
-from drrej.data.confidence import agreement, read_confidences
+from drrej.data.confidence import RIGHT, WRONG, agreement, read_confidences
 from drrej.data.files import AS_WRITTEN, DumpFile, Request, damaged
 from drrej.data.formats import format_of
-from drrej.data.labels import UNKNOWN, LabelKind, LabelsElsewhere, is_text
+from drrej.data.labels import UNKNOWN, LabelKind, LabelsElsewhere, is_text, without_blanks
 from drrej.data.problems import Problem
 from drrej.data.scores import read_scores
 from drrej.errors import BadFileError, DumpError, OptionError
@@ -301,7 +301,7 @@ class Dump(Struct, frozen=True):
         wanted = [*self.columns.names, self.columns.texts, *keep, *(() if split is None else split.columns)]
         label = (self.label or LABEL) if self.elsewhere is None else self.elsewhere.on
         wanted += [None if row_filter is None else row_filter.column, label if labelled else None]
-        wanted += [self.options.prediction if labelled and self.elsewhere is None else None, self.id_name]
+        wanted += [self.options.prediction if labelled else None, self.id_name]
         columns = list(dict.fromkeys(root_of(self.schema, name) for name in wanted if name is not None))
         row, end = group.first_row, group.first_row + group.rows
         for batch in self._batches(group, columns, labelled):
@@ -401,6 +401,9 @@ class Dump(Struct, frozen=True):
         skip, keep_unknown = options.on_missing_label == "skip", options.on_unknown_label != "error"
         if self.elsewhere is not None:
             labels, known = self.elsewhere.of(block, skip, keep_unknown)
+            if self.elsewhere.truths is not None:
+                right = self._agreement(block, self.elsewhere.truths.take(pa.array(labels, mask=~known)))
+                labels = np.where(np.asarray(right.fill_null(False)), RIGHT, WRONG)
         else:
             labels, known = self._stored_labels(block, skip, keep_unknown)
         out = ~known if skip else np.zeros(known.size, bool)
@@ -411,16 +414,22 @@ class Dump(Struct, frozen=True):
         block = replace(block, labels=labels, left_out=int(np.count_nonzero(out)))
         return block.take(np.flatnonzero(~out)) if out.any() else block
 
+    def _agreement(self, block: Block, labels: pa.Array) -> pa.Array:
+        """Whether the prediction of each row is its label."""
+        name = self.options.prediction
+        assert name is not None
+        report = partial(block.report, column=name)
+        return agreement(column_of(block.columns, name), labels, name, block.part.name, report)
+
     def _stored_labels(
         self, block: Block, skip_missing: bool, keep_unknown: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The label of each row, and whether it has one; rows without are reported unless they are skipped."""
         assert self.label is not None
         assert self.label_kind is not None
-        name, stored, compared = self.label, column_of(block.columns, self.label), self.options.prediction
-        if compared is not None:
-            said = column_of(block.columns, compared)
-            stored = agreement(said, stored, compared, block.part.name, partial(block.report, column=name))
+        name, stored = self.label, without_blanks(column_of(block.columns, self.label))
+        if self.options.prediction is not None:
+            stored = self._agreement(block, stored)
         known = np.asarray(stored.is_valid()) if skip_missing and stored.null_count else np.ones(block.bad.size, bool)
         there = np.flatnonzero(known)
 

@@ -194,6 +194,16 @@ def is_text(data_type: pa.DataType) -> bool:
     )
 
 
+def without_blanks(array: pa.Array) -> pa.Array:
+    """Labels with null in place of empty texts, as text files have them where a label has not come."""
+    if not is_text(value_type(array.type)):
+        return array
+    import pyarrow.compute as pc  # a tenth of a second that numeric labels need not pay
+
+    array = array.cast(pa.large_string())
+    return pc.if_else(pc.equal(pc.binary_length(array), 0), pa.scalar(None, array.type), array)
+
+
 def _only_values(array: pa.Array, report: Report) -> pa.Array:
     """The value of each list of one; others are no labels."""
     missing = np.asarray(array.is_null())
@@ -224,6 +234,8 @@ class LabelsElsewhere(Struct, frozen=True):
     repeated: NDArray[np.bool_]
     stranger: str = ""
     known_classes: str = ""
+    truths: pa.Array | None = None
+    """The labels themselves where predictions are compared with them: then `labels` are places among these."""
 
     def of(self, block: Block, skip_missing: bool, keep_unknown: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The label of each row, and whether it has one; rows without are reported unless they are skipped."""
@@ -267,7 +279,7 @@ def labels_elsewhere(
     Every label must have a key, and no two the same.
     """
     problems, on = Problems(), options.join_on
-    keys, labels, kinds = list[tuple[str, pa.Array]](), [], []
+    keys, labels, kinds, truths = list[tuple[str, pa.Array]](), [], [], []
     stranger: tuple[str, ...] = ()
     keep_unknown = on is not None or options.on_unknown_label != "error"  # of rows that are not joined they are nothing
     for file in find_parts([path], spools):
@@ -276,11 +288,17 @@ def labels_elsewhere(
             raise DumpError(f"{file.name}: there is no column '{on}' to join on; columns: {shown(info.schema.names)}")
         name = _label_column(info.schema, options, file.name)
         table = read_table(file, [name] if on is None else [on, name], info)
+        table = table.set_column(table.schema.names.index(name), name, without_blanks(_whole(table.column(name))))
         if options.on_missing_label == "skip" and table.column(name).null_count:  # labels that have not come yet
             table = table.filter(table.column(name).is_valid())
         kind = kind_of(table.schema.field(name).type, f"{file.name}: column '{name}'", info.typed)
         report = partial(_report, problems, file.name, name)
-        labels.append(kind.encode(_whole(table.column(name)), classes, report, keep_unknown))
+        if options.prediction is not None:
+            truths.append(_whole(table.column(name)))
+            report(np.flatnonzero(np.asarray(truths[-1].is_null())), "no label (null)", LATE)
+            labels.append(np.arange(table.num_rows) + sum(map(len, truths[:-1])))
+        else:
+            labels.append(kind.encode(_whole(table.column(name)), classes, report, keep_unknown))
         kinds.append(kind)
         for row in np.flatnonzero(labels[-1] == UNKNOWN)[:1] if not stranger else ():
             label = table.column(name)[int(row)].as_py()
@@ -292,20 +310,24 @@ def labels_elsewhere(
             keys.append((file.name, found))
     problems.raise_first()
     known = np.concatenate(labels)
+    if len({truth.type for truth in truths}) > 1:
+        raise DumpError(f"{path}: the labels are of several types; write them in one type")
+    truth = pa.concat_arrays(truths) if truths else None
     if on is None:
         if known.size != rows:
             raise DumpError(
                 f"{path}: it has {known.size} labels but the dump has {rows} rows; without `join_on=COL` labels "
                 "belong to rows by their order, so there must be one for each"
             )
-        return LabelsElsewhere(path, None, kinds[0], known, np.ones(rows, bool), np.zeros(rows, bool))
+        return LabelsElsewhere(path, None, kinds[0], known, np.ones(rows, bool), np.zeros(rows, bool), truths=truth)
     if not keys:
         raise DumpError(f"{path}: zero rows; there are no labels to join")
     found = _places(keys_of_rows, _unique_keys(keys, on), on, path)
     repeated = np.zeros(found.size, bool)
     there = np.flatnonzero(found >= 0)
     repeated[there[_repeated(found[there])]] = True
-    return LabelsElsewhere(path, on, kinds[0], known[np.maximum(found, 0)], found >= 0, repeated, *stranger)
+    numbers = known[np.maximum(found, 0)]
+    return LabelsElsewhere(path, on, kinds[0], numbers, found >= 0, repeated, *stranger, truths=truth)
 
 
 def _report(

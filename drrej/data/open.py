@@ -27,7 +27,7 @@ from drrej.data.columns import (
     root_of,
     storage_type,
 )
-from drrej.data.confidence import check_correct, correct_kind, find_columns, find_correct
+from drrej.data.confidence import check_correct, correct_kind, find_columns, find_correct, in_words
 from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.files import DumpFile, FileInfo, Request
 from drrej.data.formats import format_of, has_no_keys, read_table
@@ -142,8 +142,6 @@ def _check_options(options: DumpOptions) -> None:
             raise OptionError("`correct` says which rows are right; leave out `prediction` and `label`")
         if options.label is not None and options.prediction is None:
             raise OptionError("`label` requires `prediction=COL` where there is a `score`: both are compared")
-        if options.prediction is not None and options.labels_from is not None:
-            raise OptionError("`prediction` cannot be compared with labels of another file; bring `correct` from there")
     else:
         for name in ("correct", "prediction", "lower_is_better"):
             if getattr(options, name):
@@ -228,6 +226,9 @@ def _look(file: DumpFile, options: DumpOptions, first: _Look | None) -> _Look:
     if same and first is not None and info.list_sizes.get(columns.names[0]) == first.classes:
         return _Look(file, info, columns, first.classes)  # the footer says so; rows of other lengths are found later
     look = _Look(file, info)
+    if columns.layout == "scores":
+        texts = partial(_in_rows, look, found_in=lambda array: array.drop_null()[:1].to_pylist())
+        columns = in_words(columns, info.schema, lambda name: next(filter(None, texts(name)), []))
     if columns.layout == "labelled":
         labels = options.classes or tuple(_in_first_rows(look, columns.names[0], labels_in))
         columns = replace(columns, classes=labels)

@@ -394,6 +394,8 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     """About how many rows have the same scores as another row, where these are more than 1 %: they count once."""
     score: str | None = None
     """The score that the rows bring, where they have no classes but are right or wrong."""
+    accepts: str | None = None
+    """Which scores are accepted, such as `confidence > 0.83`, where one score decides."""
     below_chance: str | None = None
     """What may be wrong with the labels or the order of the classes, where fewer rows are right than by chance."""
     target: Annotated[Target | None, about(gate=False)] = None

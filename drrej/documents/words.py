@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from drrej.core.calibration import rises
-from drrej.core.confidence import ScoreMap
+from drrej.core.inputs import WORDS, level_words
 from drrej.core.ratio import FITTED_ROWS, RatioBound
 from drrej.core.thresholds import Rule
-from drrej.documents.rejector import Calibration, GroupThreshold, Ratio, Rejector, Threshold
+from drrej.documents.rejector import BeforeAfter, Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
 _MOST_GROUPS = 20
 _NAMES = {
@@ -27,7 +27,7 @@ def describe_sections(rejector: Rejector) -> list[str]:
     if rejector.ratio is not None:
         lines += _ratio_lines(rejector.ratio)
         if rejector.threshold is not None:
-            lines += threshold_lines(rejector.threshold, rejector.ratio, rejector.need_calibration().score)
+            lines += threshold_lines(rejector)
     return lines
 
 
@@ -46,13 +46,12 @@ def _calibration_lines(calibration: Calibration) -> list[str]:
     if calibration.score is not None:
         count = len(calibration.score.forms)
         line = f"calibrator: {_NAMES[calibration.method]} of {'the score' if count == 1 else f'{count} scores'}"
-        line += ", of which low ones are good" if calibration.score.lower else ""
+        line += ", where lower is better" if calibration.score.lower else ""
     if calibration.method == "given":
         return [line + "; given, not fitted"]
     line += f"; fitted on {calibration.rows} labelled rows"
     if calibration.nll is not None and calibration.ece is not None:
-        line += f" (NLL {_g(calibration.nll.before)} -> {_g(calibration.nll.after)}"
-        line += f", ECE {_g(calibration.ece.before)} -> {_g(calibration.ece.after)})"
+        line += f" (NLL {_change(calibration.nll)}, ECE {_change(calibration.ece)})"
     if calibration.floor is not None:
         line += f"; a probability of 0 counts as {calibration.floor:.3g}"
     lines = [line if calibration.converged else line + edge]
@@ -69,6 +68,11 @@ def _calibration_lines(calibration: Calibration) -> list[str]:
         chosen = f"'{calibration.method}', the simplest within one standard error"
         lines.append(f"chosen by `calibrator=auto`: {chosen}; NLL {tried}")
     return lines
+
+
+def _change(figure: BeforeAfter) -> str:
+    """A figure before and after; only after where scores were no probabilities before."""
+    return _g(figure.after) if figure.before is None else f"{_g(figure.before)} -> {_g(figure.after)}"
 
 
 def calibration_warnings(calibration: Calibration) -> list[str]:
@@ -143,8 +147,9 @@ MEANS = {"mean-cost": "mean cost", "mse": "mean squared error", "mae": "mean abs
 """What a rule limits the mean of."""
 
 
-def threshold_lines(threshold: Threshold, ratio: Ratio, score: ScoreMap | None) -> list[str]:
+def threshold_lines(rejector: Rejector) -> list[str]:
     """The decision, how it was chosen, and what is guaranteed."""
+    threshold = rejector.need_threshold()
     rule = f"`{threshold.rule.kind.replace('mean-', 'mean_')}={threshold.rule.target:g}`"
     rule += "" if threshold.rule.coverage is None else f" and `coverage={threshold.rule.coverage:g}`"
     if threshold.rule.promises:
@@ -154,11 +159,11 @@ def threshold_lines(threshold: Threshold, ratio: Ratio, score: ScoreMap | None) 
         rule += "" if threshold.rule.error_cost is None else f" `error_cost={threshold.rule.error_cost:g}`"
     share = f"{threshold.accepted} of {threshold.rows} rows ({100 * threshold.coverage:.2f} %)"
     if threshold.groups is None:
-        lines = [f"decision: {_decision(threshold, ratio, score)}"]
+        lines = [f"decision: {_decision(threshold, rejector)}"]
     else:
         by = "the prediction" if threshold.by == "prediction" else f"column '{threshold.by}'"
         lines = [f"decision: by {by}, {len(threshold.groups)} groups with a cutoff of their own"]
-        lines += [f"  {group.group}: {_decision(group, ratio, score)}" for group in threshold.groups[:_MOST_GROUPS]]
+        lines += [f"  {group.group}: {_decision(group, rejector)}" for group in threshold.groups[:_MOST_GROUPS]]
         lines += ["  ..."] if len(threshold.groups) > _MOST_GROUPS else []
     expectation = "" if threshold.rule.confidence is not None else "; expect the same of rows like them"
     lines.append(f"chosen by {rule}: accepts {share} of those it was chosen on{expectation}")
@@ -194,16 +199,34 @@ def _promise_lines(rule: Rule) -> list[str]:
     return lines
 
 
-def _decision(threshold: Threshold | GroupThreshold, ratio: Ratio, score: ScoreMap | None) -> str:
+def accepted_scores(rejector: Rejector) -> str | None:
+    """What a score must be for its row to be accepted, for each group; None where that cannot be told by one score."""
+    threshold = rejector.need_threshold()
+    if threshold.groups is None:
+        return _accepted_scores(threshold, rejector)
+    told = [(group.group, _accepted_scores(group, rejector)) for group in threshold.groups[:_MOST_GROUPS]]
+    return "; ".join(f"{name}: {words or 'none'}" for name, words in told) if any(words for _, words in told) else None
+
+
+def _accepted_scores(threshold: Threshold | GroupThreshold, rejector: Rejector) -> str | None:
+    score, cutoff = rejector.need_calibration().score, threshold.cutoff
+    at = None if score is None or cutoff is None else score.score_at(cutoff)
+    if score is None or at is None:
+        return None
+    name = rejector.columns.logits
+    return f"{name.removesuffix(WORDS)} {'<' if score.lower else '>'} {level_words(name, at)}"
+
+
+def _decision(threshold: Threshold | GroupThreshold, rejector: Rejector) -> str:
     if threshold.cutoff is None:
         return "rejects nothing"
     if threshold.cutoff < 0:
         return "rejects every row"
     decision = f"rejects a row when its expected loss is {_g(threshold.cutoff)} or more"
-    familiar = ratio.loss.cutoff_words(threshold.cutoff)
-    if score is not None and (at := score.score_at(threshold.cutoff)) is not None:
-        familiar = f"its score {at:.6g} or {'more' if score.lower else 'less'}"
-    decision += f" ({familiar})" if familiar else ""
+    if (scores := _accepted_scores(threshold, rejector)) is not None:
+        decision = f"accepts a row when {scores}; it {decision}"
+    elif familiar := rejector.need_ratio().loss.cutoff_words(threshold.cutoff):
+        decision += f" ({familiar})"
     if threshold.tau is not None:
         decision += f", that is when its ratio is {_g(threshold.tau)} or less (tau)"
     return decision

@@ -16,7 +16,7 @@ from drrej._version import __version__
 from drrej.errors import DumpError, OptionError
 from drrej.outputs.atomic import writing
 from drrej.outputs.destinations import OutputFile
-from drrej.outputs.masks import json_of
+from drrej.outputs.masks import MaskFile, json_of
 
 ROW, FILE = "mask_row", "mask_file"
 """Where a task's row stands in the mask (counted from 0) and, in a dataset, in which file of it."""
@@ -104,40 +104,49 @@ class ReviewQueue:
             most = max(least, int(np.count_nonzero(keys < below)))
             self._held[name] = mine.take(pa.array(np.argsort(keys)[:most])).combine_chunks()
 
-    def _drawn(self, audit: Audit) -> Iterator[dict[str, Any]]:
-        """The rows of an audit, by predicted class."""
-        for name, drawn in zip(self._accepted, audit.allotted(list(self._accepted.values())), strict=True):
-            rows = self._held[name][:drawn].drop_columns(INCLUSION).to_pylist()
-            yield from ({**row, INCLUSION: len(rows) / self._accepted[name]} for row in rows)
-
-    def rows(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        """The rows of all batches, most doubtful first, at most `limit`; then those of the audit."""
+    def pieces(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+        """The rows of all batches, most doubtful first, at most `limit`; then those of the audit, a few at a time."""
         import pyarrow.compute as pc  # a tenth of a second that other commands need not pay
 
         if not self._rejected:
             return
-        table = pa.Table.from_batches(self._rejected).combine_chunks()
-        order = pc.sort_indices(table, [("loss", "descending")])[:limit]
-        null = {} if self._audit is None else {INCLUSION: None}
-        for start in range(0, len(order), _AT_A_TIME):
-            yield from (row | null for row in table.take(order[start : start + _AT_A_TIME]).to_pylist())
+        table = pa.Table.from_batches(self._rejected)
         if self._audit is not None:
-            yield from self._drawn(self._audit)
+            table = table.append_column(INCLUSION, pa.nulls(table.num_rows, pa.float64()))
+        table = table.combine_chunks()
+        order = pc.sort_indices(table, [("loss", "descending")])[:limit]
+        for start in range(0, max(len(order), 1), _AT_A_TIME):
+            yield table.take(order[start : start + _AT_A_TIME]).combine_chunks().to_batches()[0]
+        drawn = [] if self._audit is None else self._audit.allotted(list(self._accepted.values()))
+        for (name, accepted), rows in zip(self._accepted.items(), drawn, strict=bool(drawn)):
+            sample = self._held[name][:rows].drop_columns(INCLUSION)
+            chance = pa.repeat(pa.scalar(sample.num_rows / accepted), sample.num_rows)
+            yield sample.append_column(INCLUSION, chance).combine_chunks().to_batches()[0]
+
+    def rows(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
+        """The same, row by row."""
+        return (row for piece in self.pieces(limit) for row in piece.to_pylist())
 
 
 def task_format(file: OutputFile) -> str:
-    """The format of the tasks by the ending of the file: "json" for Label Studio, "jsonl" for plain rows."""
+    """The format of the tasks by the ending of the file: "json" for Label Studio, "jsonl" or "csv" for plain rows."""
     ending = os.path.splitext(file.target.partition("?")[0])[1].lower()
-    if ending not in (".json", ".jsonl"):
+    if ending not in (".json", ".jsonl", ".csv"):
         raise OptionError(
-            f"`review={file.name}`: the ending says the format; use .json for tasks of Label Studio, .jsonl for "
-            "plain rows"
+            f"`review={file.name}`: the ending says the format; use .json for tasks of Label Studio, .jsonl or .csv "
+            "for plain rows"
         )
     return ending[1:]
 
 
-def write_tasks(queue: ReviewQueue, file: OutputFile, limit: int | None) -> None:
+def write_tasks(queue: ReviewQueue, file: OutputFile, limit: int | None, safe_csv: bool = False) -> None:
     """Write the rows of a queue, at most `limit`; the caller commits the file."""
+    if task_format(file) == "csv":
+        first, *others = queue.pieces(limit)
+        with MaskFile(file.path, file.name, first.schema, ".csv", safe_csv) as table:
+            for piece in (first, *others):
+                table.write(piece)
+        return
     with writing(file.name), open(file.path, "w", encoding="utf-8") as stream:
         if task_format(file) == "jsonl":
             stream.writelines(json_of(row) + "\n" for row in queue.rows(limit))

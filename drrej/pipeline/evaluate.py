@@ -24,6 +24,7 @@ from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion, Target
 from drrej.documents.gates import Gate, check_gate, near
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import RegressionReport, Report, Reviews, WorstClass, WorstGroup
+from drrej.documents.words import accepted_scores
 from drrej.errors import GateError, OptionError
 from drrej.pipeline import compare, drift, figures, pictures
 from drrej.pipeline.collect import collect_scored, curve_of
@@ -181,6 +182,7 @@ def evaluate(
         "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
         "classes": rejector.classes,
         "score": rejector.columns.logits if rejector.is_scored else None,
+        "accepts": accepted_scores(rejector) if rejector.is_scored else None,
         "drift": moved,
         "by": options.by,
         "left_out": left_out(source),

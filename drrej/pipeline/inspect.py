@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from drrej.core.inputs import ScoreLook, are_log_probabilities
 from drrej.core.types import InputKind
-from drrej.data.columns import LABEL, LOGITS, column_of, field_of, storage_type, suggested_logits
+from drrej.data.columns import CORRECT, LABEL, LOGITS, REDUCTIONS, column_of, field_of, storage_type, suggested_logits
 from drrej.data.confidence import RIGHT, likely_scores
 from drrej.data.dump import Block, Dump, DumpOptions
 from drrej.data.formats import format_of
@@ -216,50 +216,61 @@ def _distinct(dump: Dump, column: str) -> list[str]:
 
 # The same dump as one parquet file
 
-_NAMES: dict[InputKind, str] = {"logits": LOGITS, "probs": "probs", "log-probs": "log_probs", "scores": "scores"}
+_NAMES: dict[InputKind, str] = {"logits": LOGITS, "probs": "probs", "log-probs": "log_probs", "scores": ""}
 
 
 def convert(source: Source, output: OutputFile) -> DumpOptions:
     """Write a dump of any format and layout as one parquet file; how that is read, as far as it must be said.
 
-    A list of scores per row comes first, then the label and all other columns, row for row. Scores keep their type and
-    bits. Labels are those that a command would read: from another file too.
+    The scores of a row come first, in one list, then the label and all other columns, row for row. Scores keep their
+    type and bits. Labels are those that a command would read: from another file too. Scores of any kind are columns of
+    numbers, and `correct` says whether a row was right.
     """
-    if source.options.score is not None:
-        raise OptionError("`score`: 'drrej convert' writes logits; a file with scores of any kind is read as it is")
     dump = source.open(None, labelled=False)
-    labels = None
-    moved = dump.label is not None and dump.label not in dump.schema.names
+    scored, stored = dump.input == "scores", dump.columns.names[0]
+    labels, label = None, dump.label
+    moved = label is not None and (scored or label not in dump.schema.names)
     if source.options.labels_from is not None or moved:  # labels that are not in a column of their own get one
         dump = source.open(None, labelled=True)
-        labels = dump.label_kind
-    stored = dump.columns.names[0]
+        labels, label = dump.label_kind, CORRECT if scored else LABEL
     own_name = len(dump.columns.names) == 1 and stored in dump.schema.names
     scores = stored if own_name else _NAMES[dump.input]
     own = {scores: _value_type(dump) if dump.binary else pa.list_(_value_type(dump), dump.classes)}
-    if labels is not None:
-        own[LABEL] = labels.type
-    # labels of another file count, not those of the dump
-    kept = [name for name in dump.other_columns if dump.elsewhere is None or name != LABEL]
+    if scored:
+        names = [
+            f"score_{place}" if how in REDUCTIONS or name not in dump.schema.names else name
+            for place, (name, how) in enumerate(dump.columns.reduced)
+        ]
+        own, scores = dict.fromkeys(names, pa.float64()), ",".join(names)
+    if labels is not None and label is not None:
+        own[label] = pa.bool_() if scored else labels.type
+    # labels of another file count, not those of the dump; a score of any kind is a number in place of what it was
+    replaced = {*dump.columns.names, label} if scored else {LABEL} if dump.elsewhere is not None else set()
+    kept = [name for name in dump.other_columns if name not in replaced]
     clash = next((name for name in kept if name in own), None)
     if clash is not None:
         raise DumpError(f"{dump.parts[0].name}: there is another column '{clash}'; rename it")
     schema = pa.schema([*own.items(), *(dump.schema.field(name) for name in kept)])
 
     def of_block(block: Block) -> pa.RecordBatch:
-        checked_scores(block, logits_of(block))
-        flat = plain_array(np.ascontiguousarray(block.scores).reshape(-1))
-        columns = [flat if dump.binary else pa.FixedSizeListArray.from_arrays(flat, dump.classes)]
+        if scored:
+            columns = [plain_array(np.ascontiguousarray(column)) for column in block.scores.T]
+        else:
+            checked_scores(block, logits_of(block))
+            flat = plain_array(np.ascontiguousarray(block.scores).reshape(-1))
+            columns = [flat if dump.binary else pa.FixedSizeListArray.from_arrays(flat, dump.classes)]
         if labels is not None:
             assert block.labels is not None
-            columns.append(labels.decode(block.labels))
+            columns.append(pa.array(block.labels == RIGHT) if scored else labels.decode(block.labels))
         columns += [block.columns.column(name) for name in kept]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     with writing(output.name), pq.ParquetWriter(output.path, schema) as writer:
         for batch in map_blocks(source, dump, of_block, Pass("converting", labels is not None, kept)):
             writer.write_batch(batch)
-    label = dump.label if labels is None else LABEL
+    if scored:
+        correct = None if labels is None else CORRECT
+        return DumpOptions(score=scores, correct=correct, lower_is_better=source.options.lower_is_better)
     return DumpOptions(
         logits=None if scores == LOGITS else scores,
         label=None if label == LABEL else label,

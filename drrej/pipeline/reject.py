@@ -187,7 +187,7 @@ def _written(
     if review is not None and queue is not None:
         for name, batch in () if isinstance(output, OutputFile) else output.batches():
             queue.add(batch, name)
-        write_tasks(queue, review, review_limit)
+        write_tasks(queue, review, review_limit, options.safe_csv)
     return files
 
 

@@ -10,6 +10,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 from msgspec import Struct, field
 from msgspec.structs import replace
 
+from drrej.core.inputs import WORDS
 from drrej.core.types import Precision
 from drrej.data.dump import Dump, DumpOptions, Notes
 from drrej.data.files import DumpFile
@@ -64,6 +65,8 @@ class Source(Struct, frozen=True):
             )
         if rejector is not None and dump.columns.layout == "choices" and dump.classes < rejector.classes:
             dump = replace(dump, classes=rejector.classes)  # none of these questions has as many choices
+        if rejector is not None and rejector.is_scored:
+            _check_scores(dump, rejector.columns.logits)
         if rejector is not None:
             check_classes(dump.parts[0].name, dump.columns.pattern, dump.classes, rejector)
         return dump
@@ -78,9 +81,8 @@ class Source(Struct, frozen=True):
         """A rejector that has nothing yet but remembers how this dump is read."""
         columns = Columns(dump.columns.pattern, self.options.label or dump.label)
         if dump.input == "scores":
-            label, prediction = (
-                (None, None) if self.options.prediction is None else (dump.label, self.options.prediction)
-            )
+            prediction = self.options.prediction
+            label = None if prediction is None else self.options.label or dump.label
             correct = (self.options.correct or dump.label) if prediction is None else None
             columns = Columns(dump.columns.pattern, label, prediction, correct=correct)
         return Rejector(
@@ -161,6 +163,17 @@ def _scores_remembered(options: DumpOptions, rejector: Rejector) -> DumpOptions:
     if options.prediction is None and options.label is None and known.correct is not None:
         return replace(options, correct=known.correct)
     return replace(options, prediction=options.prediction or known.prediction, label=options.label or known.label)
+
+
+def _check_scores(dump: Dump, known: str) -> None:
+    """Raise when rows bring other scores than the rejector was made for: more, fewer, or words in place of numbers."""
+    own, fitted = ([part.endswith(WORDS) for part in names.split(",")] for names in (dump.columns.pattern, known))
+    if own != fitted:
+        kinds = ", ".join("words" if is_words else "numbers" for is_words in fitted)
+        raise DumpError(
+            f"{dump.parts[0].name}: '{dump.columns.pattern}' cannot take the place of '{known}' ({kinds}), which the "
+            "rejector was made for"
+        )
 
 
 def check_classes(where: str, column: str, classes: int, rejector: Rejector) -> None:

@@ -12,6 +12,7 @@ from drrej.report.text import aligned
 from drrej.report.words import (
     TYPESET,
     counted,
+    exact_percent,
     found_words,
     gate_value,
     limit_words,
@@ -23,7 +24,7 @@ from drrej.report.words import (
     tie_words,
 )
 
-_COLOURS = {"met": 32, "pass": 32, "missed": 31, "fail": 31, "inconclusive": 33, "detected": 33}
+_COLOURS = {"met": 32, "pass": 32, "certified": 32, "missed": 31, "fail": 31, "inconclusive": 33, "detected": 33}
 """ANSI colours of verdicts: green, red and yellow."""
 _BOLD, _DIM = 1, 2
 _DRIFT = 0.01
@@ -37,7 +38,11 @@ def render_brief(report: Report, heading: str, last: Sequence[tuple[str, str]] =
     def painted(text: str, code: int) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if colour and text.strip() else text
 
-    lines = [painted(printable(heading), _BOLD), "", painted(f"  {_answer(report)}", _BOLD), ""]
+    lines = [painted(printable(heading), _BOLD), "", painted(f"  {_answer(report)}", _BOLD)]
+    if report.accepts is not None:
+        by = "" if report.cutoff_by is None else f", by {report.cutoff_by},"
+        lines.append(f"  {printable(f'A row is accepted{by} when {report.accepts}')}.")
+    lines.append("")
     lines += [f"  {line}" for line in aligned(_shares(report))]
     verdicts = list(_verdicts(report))
     width = max((len(what) for _, what, _, _ in verdicts), default=0)
@@ -93,13 +98,19 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
     target = target_of(report)
     if target is not None:
         promises = sorted(target.promises, key=lambda each: each.verdict != target.verdict)
+        if target.confidence is not None:  # what holds for new rows, and what these rows say of it, are two things
+            limits = dict.fromkeys(limit_words(promise, TYPESET) for promise in target.promises)
+            whose = " in each group" if report.cutoff_by is not None else ""
+            limit = printable(", ".join(limits)) if len(limits) < 3 else f"{len(limits)} limits"
+            sure = f"for new rows, with confidence {exact_percent(target.confidence)}"
+            yield "Target", f"{limit}{whose}", "certified", sure
         for promise in promises[:_MOST_PROMISES]:
             by = "class" if promise.what == "missed" else report.cutoff_by
             whose = "" if promise.group is None else f"{by} {promise.group}: "
-            sure = "" if target.confidence is None else ", certified"
+            label, here = ("Target", "") if target.confidence is None else ("Check", " on these rows")
             more = settling_words(promise) or tie_words(promise)
             found = found_words(promise, TYPESET) + (f"; {more}" if more else "")
-            yield "Target", printable(f"{whose}{limit_words(promise, TYPESET)}{sure}"), promise.verdict, found
+            yield label, printable(f"{whose}{limit_words(promise, TYPESET)}{here}"), promise.verdict, found
         if len(promises) > _MOST_PROMISES:
             yield "", f"and {len(promises) - _MOST_PROMISES} more", "", ""
     for gate in report.gates:

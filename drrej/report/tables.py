@@ -67,6 +67,8 @@ def _(report: Report | RegressionReport) -> str:
         decision = f"rejects a loss of {figure(report.cutoff, 6)} or more"
         if isinstance(report, Report) and report.tau is not None:
             decision += f" (ratio of {figure(report.tau, 6)} or less)"
+    if isinstance(report, Report) and report.accepts is not None:
+        decision = f"accepts {printable(report.accepts)}; {decision}"
     return f"{report.rows} rows, {what}; {decision}"
 
 

@@ -215,6 +215,9 @@ Signs = tuple[str, str, str]
 ASCII: Signs = (">=", "<=", " - ")
 TYPESET: Signs = ("\N{GREATER-THAN OR EQUAL TO}", "\N{LESS-THAN OR EQUAL TO}", "\N{EN DASH}")
 
+_MOST_MORE = 100_000
+"""More rows than that are not a thing to wait for."""
+
 _MOST_PROMISES = 5
 """Promises that are told one by one when there are more; those that were missed come first."""
 
@@ -250,7 +253,8 @@ def sentence(report: Document, target: Target, promise: Promise, signs: Signs = 
     """What was wanted, what came out, and what that says."""
     by = "the label" if promise.what == "missed" else getattr(report, "cutoff_by", None) or report.get("by")
     whose = "" if promise.group is None else f" where {by} is '{promise.group}'"
-    return f"{wish_words(target, promise, signs)}{whose}: {_outcome(report, target, promise, signs)}"
+    here = "; on these rows" if target.confidence is not None else ""
+    return f"{wish_words(target, promise, signs)}{whose}{here}: {_outcome(report, target, promise, signs)}"
 
 
 def wish_words(target: Target, promise: Promise, signs: Signs) -> str:
@@ -258,7 +262,7 @@ def wish_words(target: Target, promise: Promise, signs: Signs) -> str:
     limit = limit_words(promise, signs)
     if target.confidence is None:
         return f"wanted {limit}"
-    return f"certified {limit} with confidence {exact_percent(target.confidence)}"
+    return f"{limit} is certified for new rows with confidence {exact_percent(target.confidence)}"
 
 
 def limit_words(promise: Promise, signs: Signs) -> str:
@@ -317,6 +321,8 @@ def settling_words(promise: Promise) -> str | None:
     """What would give a verdict."""
     if promise.more_rows is None:
         return None
+    if promise.more_rows > _MOST_MORE:
+        return "too close to the limit for more rows to settle it"
     rows = float(f"{promise.more_rows:.1g}" if promise.more_rows < 100 else f"{promise.more_rows:.2g}")
     kind = "more row" if promise.what == "coverage" else "more labelled row"
     return f"about {counted(int(rows), kind)} would settle it"

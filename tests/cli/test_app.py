@@ -143,3 +143,18 @@ def test_what_a_number_may_look_like(jobs: str, accepted: bool, val: str) -> Non
     outcome = running.drrej("calibrate", val, "--jobs", jobs)
     assert outcome.code == (0 if accepted else 2)
     assert accepted or outcome.err.startswith(f"drrej: error: --jobs {jobs}: ")
+
+
+def test_too_little_address_space_is_said_at_once() -> None:
+    resource = pytest.importorskip("resource")
+
+    def limited() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (400 << 20, 400 << 20))
+
+    done = subprocess.run(
+        [sys.executable, "-m", "drrej", "metrics"], capture_output=True, check=False, timeout=60, preexec_fn=limited
+    )
+    assert (done.returncode, done.stdout) == (2, b"")
+    assert done.stderr.decode() == (
+        "drrej: error: the address space is limited to 409600 kB; allow 1572864 or more (ulimit -v)\n"
+    )

@@ -338,7 +338,7 @@ def test_run_promises_the_mean_cost_and_judges_it(world: dict[str, Any], tmp_pat
     words = ("run", world["folder"] / "new.parquet", "--loss", "cost", "--cost-matrix", world["folder"] / "costs.csv")
     outcome = run(*map(str, words), "--mean-cost", "0.4", "--verbose", "-o", str(tmp_path / "out"))
     assert outcome.code == 0
-    assert "certified mean cost <= 0.4 with confidence 95 %: 0." in outcome.out.decode()
+    assert "mean cost <= 0.4 is certified for new rows with confidence 95 %; on these rows: 0." in outcome.out.decode()
     document = load_json(tmp_path / "out" / "rejector.json")["threshold"]
     assert (document["rule"]["kind"], document["rule"]["confidence"], document["rule"]["method"]) == (
         "mean-cost",
@@ -418,7 +418,10 @@ def test_the_error_of_a_regression_is_limited(
     assert clip - promise["lower"] == pytest.approx(mean_upper_bound(clip - inside, clip, 0.025))
     text = succeed("evaluate", folder / "rtest.parquet", "-r", tmp_path / "t.json").decode()
     name = {"mse": "mean squared error", "mae": "mean absolute error"}[kind]
-    assert f"certified {name} (of at most {clip:g} a row) <= 0.35 with confidence 90 %: " in text
+    assert (
+        f"{name} (of at most {clip:g} a row) <= 0.35 is certified for new rows with confidence 90 %; on these rows: "
+        in text
+    )
     assert f"where one counts as {clip} at most" in succeed("inspect", tmp_path / "t.json").decode()
 
 

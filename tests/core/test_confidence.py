@@ -161,3 +161,19 @@ def test_guarantees_hold(levels: int) -> None:
     broken, coverage = simulate(levels, 0, 200)
     assert broken <= 34  # 20 are allowed on average; more than 34 have a chance of 1 in 1000
     assert coverage > 0.2
+
+
+@pytest.mark.parametrize("rows", [200, 1000])
+def test_scores_without_information_do_not_hurt_beyond_noise(rows: int) -> None:
+    rng, losses, noise = np.random.default_rng(rows), [], []
+    for _ in range(20):
+        sure = rng.beta(4, 1.5, 20_000)
+        wrong = rng.random(20_000) > sure**1.5
+        useless = np.stack([rng.integers(5, 300, 20_000), rng.random(20_000), rng.normal(size=20_000)], axis=1)
+        together = np.column_stack([sure, useless])
+        odds = fit_scores(together[:rows], wrong[:rows], False, "logistic").log_odds(together[rows:])
+        (area, error), (best, _) = auroc(-odds, wrong[rows:]), auroc(sure[rows:], wrong[rows:])
+        losses.append(best - area)
+        noise.append(error * np.sqrt(20_000 / rows))  # as rows of the fit could tell it
+    assert np.mean(losses) < np.mean(noise)
+    assert np.mean(losses) < 0.02

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from running import fail, succeed
+from running import drrej, fail, succeed
 
 from drrej import Source
-from drrej.data.confidence import said_number
+from drrej.data.confidence import said_level, said_number
 from drrej.data.dump import DumpOptions
 from drrej.errors import DrrejError, DumpError
 
@@ -133,12 +133,57 @@ def test_answers_that_were_generated(tmp_path: Path) -> None:
         (["85%", " 7.5 %", "100%"], [0.85, 0.075, 1.0]),
         (["0.85", "1", ".5", "1e-2", "-0.3"], [0.85, 1.0, 0.5, 0.01, -0.3]),
         (["8/10", "Confidence: 0.9", "confidence = 90%"], [0.8, 0.9, 0.9]),
-        (["low", "Medium", "HIGH", "very_high", "very low"], [0.25, 0.5, 0.75, 0.9, 0.1]),
         (["85", "8/0", "sure", "", "0.8 or so", "nan", "1,5"], [None] * 7),
     ],
 )
 def test_confidences_in_text(texts: list[str], numbers: list[float | None]) -> None:
     assert [said_number(text) for text in texts] == pytest.approx(numbers)
+
+
+def test_confidences_in_words(tmp_path: Path) -> None:
+    texts, numbers = ["low", "Medium", "HIGH", "very_high", "very low"], [0.25, 0.5, 0.75, 0.9, 0.1]
+    assert [said_level(text) for text in [*texts, "85%", "sure"]] == [*numbers, None, None]
+    for name, values in (
+        ("words", texts),
+        ("coded", pa.array(texts).dictionary_encode()),
+        ("mixed", [*texts[:4], "85%"]),
+    ):
+        pq.write_table(pa.table({"s": values, "correct": [1, 0, 1, 1, 0]}), tmp_path / f"{name}.parquet")
+    for name in ("words", "coded"):
+        scores, _ = read(tmp_path / f"{name}.parquet", score="s")
+        assert scores[:, 0].tolist() == numbers
+    with pytest.raises(DrrejError, match=r"not a confidence in words; row 4, counted from 0 \('85%'\)"):
+        read(tmp_path / "mixed.parquet", score="s")
+
+
+def test_words_and_numbers_do_not_share_a_rejector(tmp_path: Path) -> None:
+    right = [True] * 30 + [False] * 10
+    for name, values in (("words", ["high"] * 30 + ["low"] * 10), ("numbers", [0.75] * 30 + [0.25] * 10)):
+        pq.write_table(pa.table({"s": values, "n": np.arange(40), "correct": right}), tmp_path / f"{name}.parquet")
+        said = drrej("calibrate", tmp_path / f"{name}.parquet", "--score", "s", "-o", tmp_path / f"{name}.json").err
+        assert "'s' has 2 distinct values (" + ("low, high)" if name == "words" else "0.25, 0.75)") in said
+    how = ("fit", tmp_path / "numbers.parquet", "-r", tmp_path / "words.json")
+    assert "'s' is double, not words" in fail(*how)
+    assert "'s:words' cannot take the place of 's' (numbers), which the rejector" in fail(
+        "fit", tmp_path / "words.parquet", "-r", tmp_path / "numbers.json"
+    )
+    pq.write_table(
+        pa.table({"t": [f"{x:.0%}" for x in np.linspace(0.1, 0.9, 40)], "correct": right}), tmp_path / "t.parquet"
+    )
+    assert "'t' cannot take the place of 's:words' (words)" in fail(
+        "fit", tmp_path / "t.parquet", "-r", tmp_path / "words.json", "--score", "t"
+    )
+    assert "'s,n' cannot take the place of 's' (numbers)" in fail(
+        "fit", tmp_path / "numbers.parquet", "-r", tmp_path / "numbers.json", "--score", "s,n"
+    )
+
+
+def test_an_empty_cell_is_no_label(tmp_path: Path) -> None:
+    (tmp_path / "a.csv").write_text("s,correct\n0.9,yes\n0.8,\n0.2,no\n")
+    with pytest.raises(DrrejError, match="no value \\(null\\); row 1"):
+        read(tmp_path / "a.csv", score="s")
+    scores, labels = read(tmp_path / "a.csv", score="s", on_missing_label="skip")
+    assert (scores[:, 0].tolist(), labels is not None and labels.tolist()) == ([0.9, 0.2], [0, 1])
 
 
 @pytest.mark.parametrize(
@@ -179,7 +224,7 @@ def test_predictions_are_compared_with_labels(tmp_path: Path, said: Any, truth: 
         ({"s": [0.1, None]}, {}, "no value \\(null\\)"),
         ({"s": [0.1, np.nan]}, {}, "a score that is not finite"),
         ({"s": [0.1, -np.inf]}, {}, "a score that is not finite"),
-        ({"s": ["85%", "85"]}, {}, "a text that is not a confidence; row 1, counted from 0 \\('85'\\)"),
+        ({"s": ["85%", "85"]}, {}, "a text that is not a confidence in numbers; row 1, counted from 0 \\('85'\\)"),
         ({"s": [[0.1], []]}, {"score": "s:mean"}, "a list without numbers"),
         ({"s": [[0.1], [0.2]]}, {}, "say which number of it is the score: `score=s:mean`"),
         ({"s": [0.1, 0.2]}, {"score": "s:mean"}, "'s' is not a list"),
@@ -232,3 +277,39 @@ def test_a_binary_reading_of_correct_is_asked_about(tmp_path: Path) -> None:
     message = fail("calibrate", tmp_path / "a.parquet", *how)
     assert "does 'correct' tell whether an answer was right? then use --score and --correct correct" in message
     succeed("calibrate", tmp_path / "a.parquet", *how, "--classes", "no,yes")
+
+
+def test_predictions_are_compared_with_labels_of_another_file(tmp_path: Path) -> None:
+    said, truth = ["a", "b", "c", "d"], ["a", "x", "c", "d"]
+    pq.write_table(pa.table({"id": [1, 2, 3, 4], "s": [0.1, 0.2, 0.3, 0.4], "p": said}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": [4, 3, 2, 1, 9], "y": [*truth[::-1], "z"]}), tmp_path / "y.parquet")
+    (tmp_path / "late.csv").write_text("id,y\n1,a\n2,\n4,d\n")
+    how = {"score": "s", "prediction": "p", "label": "y", "join_on": "id"}
+    _, labels = read(tmp_path / "a.parquet", **how, labels_from=str(tmp_path / "y.parquet"))
+    assert labels is not None
+    assert labels.tolist() == [0, 1, 0, 0]
+    late = str(tmp_path / "late.csv")
+    scores, labels = read(tmp_path / "a.parquet", **how, labels_from=late, on_missing_label="skip")
+    assert (scores[:, 0].tolist(), labels is not None and labels.tolist()) == ([0.1, 0.4], [0, 0])
+    with pytest.raises(DrrejError, match="no label \\(null\\); row 1"):
+        read(tmp_path / "a.parquet", **how, labels_from=late)
+    np.save(tmp_path / "y.npy", np.array(truth))
+    _, labels = read(tmp_path / "a.parquet", score="s", prediction="p", labels_from=str(tmp_path / "y.npy"))
+    assert labels is not None
+    assert labels.tolist() == [0, 1, 0, 0]
+
+
+@pytest.mark.parametrize("score", ["s", "t", "l:mean", "l:mean,l:min,s"])
+def test_convert_writes_scores_as_numbers(tmp_path: Path, score: str) -> None:
+    rng = np.random.default_rng(3)
+    s, right = rng.random(60).round(2), rng.random(60) < 0.7
+    columns = {"id": range(60), "s": s, "t": [f"{x:.0%}" for x in s], "l": [[x, x / 2] for x in s]}
+    pq.write_table(pa.table({**columns, "y": np.where(right, "a", "b"), "p": ["a"] * 60}), tmp_path / "a.parquet")
+    how = ("--score", score, "--prediction", "p", "--label", "y")
+    printed = succeed("convert", tmp_path / "a.parquet", *how, "-o", tmp_path / "b.parquet").decode()
+    command = printed.splitlines()[1].split()[1:]
+    first, second = (
+        json.loads(drrej("calibrate", *words).out) for words in ([tmp_path / "a.parquet", *how], [*command[1:]])
+    )
+    assert first["calibration"]["score"] == second["calibration"]["score"]
+    assert "s" in pq.read_schema(tmp_path / "b.parquet").names

@@ -223,7 +223,7 @@ def test_a_certificate_that_rows_contradict(world: dict[str, Any]) -> None:
     assert target_lines(drrej.evaluate(source(world["bad"]), chosen))[0].startswith("wanted risk <= 10 %: ")  # void
     text = chosen.to_json().replace('"reused": true', '"reused": false')
     (line,) = target_lines(drrej.evaluate(source(world["bad"]), drrej.Rejector.from_json(text, accept_edited=True)))
-    assert line.startswith("certified risk <= 10 % with confidence 95 %: ")
+    assert line.startswith("risk <= 10 % is certified for new rows with confidence 95 %; on these rows: ")
     assert line.endswith("); are they like the rows it was chosen on?")
     assert ": these rows contradict it (p " in line
 

@@ -20,7 +20,7 @@ from drrej.core.losses import ErrorLoss
 from drrej.core.thresholds import Rule
 from drrej.data.dump import DumpOptions
 from drrej.documents.rejector import Rejector as Document
-from drrej.errors import DumpError, OptionError
+from drrej.errors import DrrejWarning, DumpError, OptionError
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate
 from drrej.pipeline.fit import RatioOptions, fit, uncalibrated
 from drrej.pipeline.reject import score_batch
@@ -126,7 +126,7 @@ def test_the_guarantee_knows_rows_by_their_id(tmp_path: Path) -> None:
     assert report["coverage"]["accepted"] == len(sure)
     assert report["errors"] == sum(not row["correct"] for row in sure)
     words = succeed("inspect", path).decode()
-    assert "(its score 0.95 or less)" in words
+    assert "accepts a row when confidence > 0.95; it rejects" in words
     assert "calibrator: " in words
 
 
@@ -154,9 +154,6 @@ def test_what_needs_classes_is_refused_plainly(tmp_path: Path) -> None:
     for calibrator, says in (("vector", "is for logits"), ("temperature", "is for logits")):
         assert says in fail("calibrate", test, "--score", "confidence", "--calibrator", calibrator)
     assert "is for scores of any kind" in fail("calibrate", SAMPLES / "val.parquet", "--calibrator", "isotonic")
-    assert "a file with scores of any kind is read as it is" in fail(
-        "convert", test, "--score", "confidence", "-o", tmp_path / "x.parquet"
-    )
 
 
 def _of_logits(tmp_path: Path) -> Path:
@@ -277,3 +274,93 @@ def test_inspect_prints_a_command_that_works(tmp_path: Path) -> None:
         assert command[:2] == ["drrej", "calibrate"]
         assert "no classes: a row is right or wrong" in "\n".join(words)
         succeed(*command[1:-1], tmp_path / f"{name}.json")
+
+
+def test_the_summary_tells_the_guarantee_from_the_check(tmp_path: Path) -> None:
+    how = ("--score", "score", "--correct", "correct", "--accuracy", "0.9")
+    outcome = drrej("run", SCORES / "fields_val.csv", *how, "-o", tmp_path / "out")
+    assert outcome.code == 0, outcome.err
+    text = outcome.out.decode()
+    assert "  A row is accepted when score > 0." in text
+    assert "CERTIFIED     for new rows, with confidence 95 %" in text
+    assert "accuracy \N{GREATER-THAN OR EQUAL TO} 90 % on these rows" in text
+    assert "drrej reject NEW.csv -r " in text
+    assert "NLL undefined" not in succeed("inspect", tmp_path / "out" / "rejector.json").decode()
+    report = (tmp_path / "out" / "report.txt").read_text()
+    assert "; accepts score > 0." in report
+    assert "accuracy >= 90 % is certified for new rows with confidence 95 %; on these rows: " in report
+
+
+def test_the_cutoff_on_the_score_decides_as_the_rejector_does(tmp_path: Path) -> None:
+    how = (
+        "--score",
+        "score",
+        "--correct",
+        "correct",
+        "--accuracy",
+        "0.95",
+        "--cutoff-by",
+        "field",
+        "-o",
+        tmp_path / "o",
+    )
+    assert drrej("run", SCORES / "fields_val.csv", *how).code == 0
+    told = json.loads((tmp_path / "o" / "report.json").read_text())["accepts"]
+    cutoffs = dict(each.split(": ") for each in told.split("; "))
+    mask = tmp_path / "mask.parquet"
+    succeed("reject", SCORES / "fields_test.csv", "-r", tmp_path / "o" / "rejector.json", "-o", mask)
+    for row in pq.read_table(mask).to_pylist():
+        words = cutoffs[row["field"]]
+        accepted = words != "none" and float(row["score"]) > float(words.removeprefix("score > "))
+        assert accepted == (not row["rejected"]), row
+
+
+def test_a_score_without_its_option_is_suggested(tmp_path: Path) -> None:
+    message = fail("run", SCORES / "judge_val.jsonl", "--accuracy", "0.9", "-o", tmp_path / "out")
+    assert message.endswith("'confidence' looks like a score; say --score confidence --correct correct")
+    message = fail("calibrate", SCORES / "small.csv")
+    assert message.endswith("say --score mean_logprob --prediction answer --label truth")
+
+
+def test_arrays_of_texts_and_frames() -> None:
+    rows = [json.loads(line) for line in (SCORES / "judge_val.jsonl").read_text().splitlines()]
+    texts, right = [row["confidence"] for row in rows], [row["correct"] for row in rows]
+    numbers = [int(text[:-1]) / 100 for text in texts]
+    first, second = (fit_rejector(scores=scores, correct=right, accuracy=0.9) for scores in (texts, numbers))
+    assert first.calibration == second.calibration
+    assert first.reject(texts).tolist() == second.reject(numbers).tolist()
+    assert second.evaluate(numbers, correct=right) == second.evaluate(numbers, right)
+    with pytest.raises(OptionError, match="`correct` takes the place of `labels`"):
+        second.evaluate(numbers, right, correct=right)
+    words = ["high" if number > 0.8 else "low" for number in numbers]
+    with pytest.warns(DrrejWarning, match="2 distinct values \\(low, high\\)"):
+        level = fit_rejector(scores=words, correct=right, coverage=0.3)
+    assert level.reject(["high", "low"]).tolist() == [False, True]
+    assert level.reject([]).size == 0
+    with pytest.raises(DumpError, match="is double, not words"):
+        level.reject([0.9])
+    with pytest.raises(DumpError, match="one number per row is needed, or a few, or texts"):
+        fit_rejector(scores=np.array([0.3, "a"] * 10, object), correct=[0, 1] * 10, coverage=0.5)
+
+
+def test_names_of_frames_are_kept() -> None:
+    pandas = pytest.importorskip("pandas")
+    rng = np.random.default_rng(2)
+    frame = pandas.DataFrame({"conf": rng.random(300), "margin": rng.random(300)})
+    right = rng.random(300) < frame["conf"]
+    assert fit_rejector(scores=frame["conf"], correct=right, coverage=0.5).columns.logits == "conf"
+    both = fit_rejector(scores=frame, correct=right, coverage=0.5)
+    assert both.columns.logits == "conf,margin"
+    plain = both.reject(frame.to_numpy())
+    assert (both.reject(frame[["margin", "conf"]]) == plain).all()
+
+
+def test_a_review_queue_in_csv(tmp_path: Path) -> None:
+    path = judged(tmp_path)
+    for ending in ("csv", "jsonl"):
+        review = ("--review", tmp_path / f"q.{ending}", "-o", tmp_path / "m.csv", "-f")
+        succeed("reject", SCORES / "judge_test.jsonl", "-r", path, *review)
+    listed = [json.loads(line) for line in (tmp_path / "q.jsonl").read_text().splitlines()]
+    table = pacsv.read_csv(tmp_path / "q.csv").to_pylist()
+    assert [row["mask_row"] for row in table] == [row["mask_row"] for row in listed]
+    assert [row["loss"] for row in table] == [row["loss"] for row in listed]
