@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from drrej.api.arrays import Array, array_source, as_scores, has_no_rows, matched, options_of, warn_of_probabilities
 from drrej.core.inputs import row_logits
@@ -196,12 +196,18 @@ class Rejector(Document, frozen=True):
             return collect(source, dump, of_block, Pass("scoring", labelled=False))
 
     def evaluate(
-        self, scores: Any, labels: Any = None, gates: Gates = (), options: EvaluateOptions | None = None
+        self,
+        scores: Any,
+        labels: Any = None,
+        gates: Gates = (),
+        options: EvaluateOptions | None = None,
+        model: str | None = None,
     ) -> Report:
         """The coverage report. Without labels: what can be said without them.
 
         Where the rejector was made of scores of any kind, `labels` tell whether each row was right.
-        `gates` are texts like "accuracy >= 0.97"; `report.failed_gates` are those that did not pass.
+        `gates` are texts like "accuracy >= 0.97"; `report.failed_gates` are those that did not pass. `model` is what
+        made the scores, as NAME@VERSION, where it may be another than that of the rejector.
         """
         from drrej.api.report import Report, as_gates, tell
         from drrej.pipeline.evaluate import EvaluateOptions, evaluate
@@ -209,7 +215,7 @@ class Rejector(Document, frozen=True):
 
         if options is None:
             options = EvaluateOptions(labels=labels is not None)
-        with array_source(scores, labels, options_of(self)) as source:
+        with array_source(scores, labels, replace(options_of(self), model=model)) as source:
             report = evaluate(source, self, as_gates(gates), options)
         tell(warnings_of(report))
         return Report.of(report)
