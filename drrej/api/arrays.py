@@ -101,7 +101,7 @@ def as_columns(scores: Any) -> Array:
 def score_names(scores: Any) -> str:
     """What scores of any kind are called: as their frame or series says, else 'score', or 'score_0' and so on."""
     columns = getattr(scores, "column_names", None) or getattr(scores, "columns", None)
-    names = [getattr(scores, "name", None)] if columns is None else list(columns)
+    names: list[Any] = [getattr(scores, "name", None)] if columns is None else list(columns)
     if all(isinstance(name, str) and not {",", ":"} & {*name} and name not in (CORRECT, GROUP) for name in names):
         return ",".join(names)
     count = as_columns(scores).shape[1]

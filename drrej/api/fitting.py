@@ -59,7 +59,8 @@ ClassTarget = float | Mapping[str, float] | None
 class Target(TypedDict, total=False):
     """What `fit_rejector` is to keep: one rule or several promises, and with what confidence.
 
-    `groups` says which rows are one example; `correct` and `lower_is_better` are about scores of any kind.
+    `groups` says which rows are one example; `correct` and `lower_is_better` are about scores of any kind; `model` is
+    what made the scores, as NAME@VERSION.
     """
 
     correct: Any
@@ -78,6 +79,7 @@ class Target(TypedDict, total=False):
     error_cost: float | None
     confidence: float | None
     groups: Any
+    model: str | None
 
 
 def fit_rejector(
@@ -146,7 +148,7 @@ def fit_rejector(
     _check_numbers(alpha=alpha, lam=lam, effective_sample=effective_sample, floor=floor)
     if fresh is not None and rule.confidence is None:
         raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
-    options = DumpOptions(input=input, classes=as_names(classes), normalize=normalize)
+    options = DumpOptions(input=input, classes=as_names(classes), normalize=normalize, model=target.get("model"))
     if correct is not None:
         options = replace(options, score=score_names(scores), correct=CORRECT, lower_is_better=lower_is_better)
         labels = correct
@@ -208,7 +210,7 @@ def _check_numbers(**given: Any) -> None:
             raise OptionError(f"`{name}={value!r}`: it must be a number")
 
 
-_NO_TARGETS = ("groups", "correct", "lower_is_better")
+_NO_TARGETS = ("groups", "correct", "lower_is_better", "model")
 
 
 def _rule(target: Target) -> Rule:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import asdict, replace
 
 from drrej.api.arrays import Array, array_source, as_scores, has_no_rows, matched, options_of, warn_of_probabilities
 from drrej.core.inputs import WORDS, row_logits
@@ -106,14 +106,14 @@ class Rejector(Document, frozen=True):
         return np.array(self.class_names)
 
     @cached_property
-    def _cutoffs(self) -> Floats | None:
+    def _cutoffs(self) -> list[float] | None:
         """The cutoff of each predicted class; None where others decide than the scores: a column of groups."""
         threshold, classes = self.need_threshold(), self.class_titles
         own = {group.group: group.cutoff for group in threshold.groups or ()}
         if self.is_scored or threshold.by not in (None, "prediction") or (own and not own.keys() >= set(classes)):
             return None
         found = [own[name] for name in classes] if own else [threshold.cutoff] * self.classes
-        return np.array([np.inf if cutoff is None else cutoff for cutoff in found])
+        return [np.inf if cutoff is None else cutoff for cutoff in found]
 
     def _decided(self, scores: Any) -> _Decided:
         """Prediction and loss of each row, and whether it is rejected."""
@@ -145,16 +145,15 @@ class Rejector(Document, frozen=True):
             else:
                 if look and max(logits[0].tolist()) <= 1.0 + 1e-6:
                     warn_of_probabilities(rows, None, levels=5)
-                place, one = ratio.loss.of(row, {})
-                loss = np.array([one])
-                return np.array([place]), loss, ~(loss < cutoffs[place])
+                place, loss = ratio.loss.of(row, {})
+                return np.array([place]), np.array([loss]), np.array([not loss < cutoffs[place]])
         calibrated, before = self.calibrator.scores(logits, ratio.loss.needs, self.precision)
         if not np.isfinite(before.largest).all():
             return None
         if look and 2 * np.count_nonzero(before.largest <= 1.0 + 1e-6) > len(rows):
             warn_of_probabilities(rows, before.largest, levels=5)
         prediction, loss = ratio.loss.of(calibrated, {})
-        return prediction, loss, ~(loss < cutoffs[prediction])
+        return prediction, loss, ~(loss < np.array(cutoffs)[prediction])
 
     def probabilities(self, scores: Any) -> Floats:
         """Calibrated probabilities (rows x classes); each row sums to 1.
@@ -203,13 +202,15 @@ class Rejector(Document, frozen=True):
         labels: Any = None,
         gates: Gates = (),
         options: EvaluateOptions | None = None,
+        model: str | None = None,
         *,
         correct: Any = None,
     ) -> Report:
         """The coverage report. Without labels: what can be said without them.
 
         Where the rejector was made of scores of any kind, `correct` tells whether each row was right.
-        `gates` are texts like "accuracy >= 0.97"; `report.failed_gates` are those that did not pass.
+        `gates` are texts like "accuracy >= 0.97"; `report.failed_gates` are those that did not pass. `model` is what
+        made the scores, as NAME@VERSION, where it may be another than that of the rejector.
         """
         from drrej.api.report import Report, as_gates, tell
         from drrej.pipeline.evaluate import EvaluateOptions, evaluate
@@ -220,7 +221,7 @@ class Rejector(Document, frozen=True):
         labels = labels if correct is None else correct
         if options is None:
             options = EvaluateOptions(labels=labels is not None)
-        with array_source(scores, labels, options_of(self)) as source:
+        with array_source(scores, labels, replace(options_of(self), model=model)) as source:
             report = evaluate(source, self, as_gates(gates), options)
         tell(warnings_of(report))
         return Report.of(report)

@@ -35,7 +35,7 @@ from drrej.report import TextFormat
 if TYPE_CHECKING:
     from drrej.documents.report import RegressionReport, Report
 
-_FOR_REGRESSIONS = {"gate", "prediction", "on_unseen_group", "on_bad_row", "on_bad_file", "max_bad"}
+_FOR_REGRESSIONS = {"gate", "prediction", "model", "on_unseen_group", "on_bad_row", "on_bad_file", "max_bad"}
 """Options on reports and reading that a regression has a use for."""
 
 

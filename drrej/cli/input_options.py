@@ -99,6 +99,9 @@ class JudgedInput(InputOptions):
     max_bad: float | None = rare(
         "Exit 2 if more of the rows, or files, are bad.", "SHARE", READING, show_default="no limit"
     )
+    model: str | None = rare(
+        "The model that made the predictions, kept in rejectors, masks and reports.", "NAME@VERSION", READING
+    )
     on_unknown_label: Literal["error", "wrong", "skip"] | None = rare(
         "Rows whose label is not a class of the model; wrong: they are errors, skip: leave them out.",
         panel=READING,
@@ -110,7 +113,7 @@ StepInput = Annotated[JudgedInput, changed("on_unknown_label")]
 """How a dump is read that a rejector is made of."""
 
 _unlabelled = rare("Rows without a label; skip: they do not count as labels.", panel=READING, show_default="error")
-BatchInput = Annotated[JudgedInput, changed(on_missing_label=_unlabelled)]
+BatchInput = Annotated[JudgedInput, changed("model", on_missing_label=_unlabelled)]
 """How the dump of a batch is read that is monitored: rows without a label count for all but the risk."""
 
 
@@ -126,6 +129,7 @@ class MaskInput(InputOptions):
     )
     on_bad_file: OnBad = JudgedInput.on_bad_file
     max_bad: float | None = JudgedInput.max_bad
+    model: str | None = JudgedInput.model
 
 
 def _class_names(text: str) -> tuple[str, ...]:

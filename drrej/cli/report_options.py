@@ -48,7 +48,6 @@ class ReportOptions(Options):
     intervals: bool = rare_flag("Also give intervals of the areas and of coverages at a risk.", panel=REPORT)
     classwise: bool = rare_flag("Also give the calibration error of each class's probability.", panel=REPORT)
     title: str | None = rare("Heads the page.", "TEXT", REPORT)
-    model: str | None = rare("What was judged, for the page.", "NAME", REPORT)
     compare: bool = rare_flag("Also judge the usual scores: max probability, entropy, margin, ...", panel=COMPARISONS)
     rival: list[str] | None = rare("Also judge a column as score. Repeatable.", "COL", COMPARISONS)
     rival_order: list[str] | None = rare(
@@ -86,9 +85,8 @@ class ReportOptions(Options):
         from drrej.report import DRAWN
 
         examples = names_of(self.examples)
-        for name in ("title", "model"):
-            if getattr(self, name) is not None and "html" not in kinds:
-                raise OptionError(f"--{name} is for a page; it goes with -o FILE.html")
+        if self.title is not None and "html" not in kinds:
+            raise OptionError("--title is for a page; it requires -o FILE.html")
         if self.baseline_dump and join_on is None:
             raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
         if self.baseline_rejector and not self.baseline_dump:
@@ -114,7 +112,7 @@ class ReportOptions(Options):
             examples=examples,
             group=self.group,
             title=self.title,
-            model=self.model or (None if rejector == STREAM else rejector.rsplit("/", 1)[-1]),
+            model=None if rejector == STREAM else rejector.rsplit("/", 1)[-1],
         )
 
     def rivals(self) -> Rivals:

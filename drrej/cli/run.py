@@ -243,9 +243,9 @@ def _can_draw(report: ReportOptions) -> bool:
     from drrej.report import need_libraries
 
     try:
-        need_libraries("html", "--title" if report.title is not None else "--model")
+        need_libraries("html", "--title")
     except OptionError:
-        if report.title is not None or report.model is not None:
+        if report.title is not None:
             raise
         return False
     return True

@@ -159,6 +159,7 @@ own, without a number. Shares are written as 0.99, not as 99.
 """
 
 _FRESH = "As a gate it fails where a step that made the rejector has used some of these rows."
+_DRIFT = "As a gate it fails where the losses have moved since the fit: a p-value of drift below 0.01."
 _TARGET = "What the threshold was chosen for; as a gate it fails where these rows contradict it."
 
 
@@ -190,6 +191,8 @@ def metrics(
         found += [*group_metrics("class"), *group_metrics("group")]
     found.append(Metric("target", _TARGET, "verdict", "neither", "none", "a threshold that was chosen for something"))
     found.append(Metric("fresh", _FRESH, "verdict", "neither", "none", ""))
+    if not options.regression:
+        found.append(Metric("drift", _DRIFT, "verdict", "neither", "none", ""))
     wanted = [metric for metric in found if not words or any(named(word) in metric.name for word in words)]
     if not wanted:
         raise OptionError(f"no metric has {' or '.join(words or [])} in its name; 'drrej metrics' lists them all")

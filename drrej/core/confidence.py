@@ -37,7 +37,7 @@ FEW_VALUES = 10
 
 _NEAREST = 2.0**-54
 """The least that a share may be from 0 or 1, where none of the fitted rows is."""
-_FLAT = 2.0**-12
+FLAT = 2.0**-12
 """The slope beyond the outermost steps: rows keep their order there, and hardly more."""
 _LEAST = 1e-6
 """The weight of a score that says nothing, relative to its spread: rows keep its order."""
@@ -95,7 +95,7 @@ class ScoreMap(Stored, frozen=True):
             return odds
         places, told = np.array(self.knots).T
         beyond = np.minimum(odds - places[0], 0.0) + np.maximum(odds - places[-1], 0.0)
-        found: Floats = np.interp(odds, places, told) + _FLAT * beyond
+        found: Floats = np.interp(odds, places, told) + FLAT * beyond
         return found
 
     def score_at(self, loss: float) -> float | None:

@@ -24,10 +24,10 @@ from drrej.core.types import AnyFloats, Floats, InputKind, Sums
 LOG_TOLERANCE = 1e-2
 """Logarithms with two decimals, or in float16, sum to 1 within this."""
 
-_TOLERANCE = {64: 1e-6, 32: 1e-4, 16: 5e-3}
+TOLERANCE = {64: 1e-6, 32: 1e-4, 16: 5e-3}
 """By the bits of a type: what a softmax computed in it may leave of the sum."""
 
-_BFLOAT16_TOLERANCE = 8e-3
+BFLOAT16_TOLERANCE = 8e-3
 
 _CHUNK = 1 << 15
 _SUM_BITS = 30
@@ -137,7 +137,7 @@ def read_binary_probabilities(scores: AnyFloats) -> ProbabilityRows:
     verdicts = np.full(stored.size, Verdict.GOOD, np.uint8)
     with np.errstate(invalid="ignore"):
         verdicts[stored < 0] = Verdict.NEGATIVE
-        verdicts[stored > 1.0 + _TOLERANCE[64]] = Verdict.NO_SHARE
+        verdicts[stored > 1.0 + TOLERANCE[64]] = Verdict.NO_SHARE
         verdicts[~np.isfinite(stored)] = Verdict.NOT_FINITE
         second = np.minimum(stored, 1.0)
     values = np.stack([1.0 - second, second], axis=1)
@@ -198,7 +198,7 @@ def _judge(values: Floats, sums: Floats, bits: int, normalize: bool) -> tuple[ND
     """Verdicts, and what the rows are to be divided by; rows that `normalize` saves are scaled by a power of 2."""
     verdicts, divisors = np.full(sums.size, Verdict.GOOD, np.uint8), sums.copy()
     with np.errstate(invalid="ignore"):
-        off = np.flatnonzero(~(np.abs(sums - 1.0) <= _TOLERANCE[bits]))
+        off = np.flatnonzero(~(np.abs(sums - 1.0) <= TOLERANCE[bits]))
         if not values.min(initial=0.0) >= 0:  # NaN as well
             verdicts[(values < 0).any(axis=1)] = Verdict.NEGATIVE
     if off.size:
@@ -230,14 +230,14 @@ def _verdicts(columns: Floats, sums: Floats, normalize: bool) -> NDArray[np.uint
 
 def _tolerance(columns: Floats) -> Floats:
     """For each row (here classes x rows) that of the narrowest type that holds its values."""
-    tolerance = np.full(columns.shape[1], _TOLERANCE[64])
+    tolerance = np.full(columns.shape[1], TOLERANCE[64])
     with np.errstate(over="ignore", invalid="ignore"):
         single = columns.astype(np.float32)
         held = np.flatnonzero((single == columns).all(axis=0))
         single = single[:, held]
-        tolerance[held] = _TOLERANCE[32]
-        tolerance[held[(single.astype(np.float16) == single).all(axis=0)]] = _TOLERANCE[16]
-        tolerance[held[(single.view(np.uint32) & 0xFFFF == 0).all(axis=0)]] = _BFLOAT16_TOLERANCE
+        tolerance[held] = TOLERANCE[32]
+        tolerance[held[(single.astype(np.float16) == single).all(axis=0)]] = TOLERANCE[16]
+        tolerance[held[(single.view(np.uint32) & 0xFFFF == 0).all(axis=0)]] = BFLOAT16_TOLERANCE
     return tolerance
 
 

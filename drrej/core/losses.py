@@ -7,7 +7,7 @@ was fitted to labelled rows (`drrej.core.learned_loss`), a cost comes from a mat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -257,16 +257,22 @@ FEATURES = ("rivals", "distance", "log_distance", "crowd")
 FEATURE_NEEDS: Needs = frozenset({"gap_total", "norm_1"})
 
 
-def feature_values(scores: Scores, scale: float) -> tuple[Floats, dict[str, Floats]]:
-    """The log-odds of an error at the temperature to rank by, and the features by name.
+def feature_values(
+    scores: Scores, scale: float, wanted: Collection[str] = FEATURES
+) -> tuple[Floats, dict[str, Floats]]:
+    """The log-odds of an error at the temperature to rank by, and the features that are wanted, by name.
 
     These are the entropy of the rivals, the mean calibrated gap from the largest logit to the others, its logarithm,
     and ln(||c||_1 / M - 1), c the logits without their mean and M the largest: 0 where no other is above the mean.
     """
-    log_odds, rivals = scores.rivals(scale)
-    distance = scores.sums.gap_total * (-1.0 / (scores.classes - 1))
-    values = (rivals, distance, np.log(distance + 1e-6), np.log1p(2.0 * scores.sums.norm_1))
-    return log_odds, dict(zip(FEATURES, values, strict=True))
+    log_odds, entropy = scores.rivals(scale, "rivals" in wanted)
+    found: dict[str, Any] = {"rivals": entropy}
+    if "distance" in wanted or "log_distance" in wanted:
+        distance = found["distance"] = scores.sums.gap_total * (-1.0 / (scores.classes - 1))
+        found["log_distance"] = np.log(distance + 1e-6)
+    if "crowd" in wanted:
+        found["crowd"] = np.log1p(2.0 * scores.sums.norm_1)
+    return log_odds, found
 
 
 def error_probability(log_odds: Floats) -> Floats:
@@ -332,17 +338,21 @@ class LearnedLoss(Loss, frozen=True):
 
     name: ClassVar[str] = "learned"
     words: ClassVar[str] = "the probability of an error, learned from labelled rows"
-    needs: ClassVar[Needs] = FEATURE_NEEDS
     of_one_row: ClassVar[bool] = True
     is_error_probability: ClassVar[bool] = True
     drift_loss: ClassVar[Loss | None] = PLAIN["zero-one"]
 
     learned: ErrorModel
 
+    @cached_property
+    def needs(self) -> Needs:
+        """The gap sums that its features take."""
+        return FEATURE_NEEDS if self.learned.features.keys() - {"rivals"} else NOTHING
+
     def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
         """The class of the largest score, and the probability that it is wrong."""
         model = self.learned
-        log_odds, features = feature_values(scores, model.scale)
+        log_odds, features = feature_values(scores, model.scale, model.features)
         order = model.order(log_odds, features, scores.prediction)
         return scores.prediction, error_probability(order * model.slope + model.intercept)
 

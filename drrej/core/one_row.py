@@ -19,7 +19,8 @@ from drrej.core.types import Precision
 MOST_CLASSES = 64
 """From here on a block of one row is as quick."""
 
-_TINY = 2.0**-1022
+_MOMENT = frozenset({"moment"})
+_TINY = 2.0**-900
 _MOST = 1e30
 """Larger logits, after the scale, come near the end of float32."""
 
@@ -36,13 +37,15 @@ class RowScores(Scores, frozen=True):
         """Number of classes."""
         return int(self.values.size)
 
-    def rivals(self, scale: float) -> tuple[Any, Any]:
+    def rivals(self, scale: float, entropy: bool = True) -> tuple[Any, Any]:
         """As those of rows."""
         beta, place = self.beta * scale, int(self.prediction)
         others = np.concatenate((self.values[:place], self.values[place + 1 :]))
-        _, largest, at = _sums(others, self.precision, beta, frozenset({"moment"}), self.values.size)
+        needs = _MOMENT if entropy else NOTHING
+        _, largest, at = _sums(others, self.precision, beta, needs, self.values.size)
         weight = float(at.log_weight)
-        return beta * (largest - self.largest) + weight, weight - at.moment / (1.0 + at.odds)
+        log_odds = beta * (largest - self.largest) + weight
+        return log_odds, weight - at.moment / (1.0 + at.odds) if entropy else None
 
 
 def row_scores(calibrator: Any, logits: Any, needs: Needs, precision: Precision) -> RowScores:
@@ -73,23 +76,29 @@ def _sums(row: Any, precision: Precision, beta: float, needs: Needs, classes: in
     largest = max(values)
     if not (math.isfinite(sum(values)) and max(largest, -min(values)) * max(beta, 1.0) < _MOST):
         raise Unusual
-    if precision == "float64" or row.dtype != np.float64:
-        row = row.astype(np.float64 if precision == "float64" else np.float32, copy=False)
-    elif (narrow := row.astype(np.float32)).tolist() == values:
+    single = precision != "float64"
+    if row.dtype != np.float64:
+        row = row.astype(np.float32 if single else np.float64, copy=False)
+    elif single := single and np.float32(largest) == largest and (narrow := row.astype(np.float32)).tolist() == values:
         row = narrow
     place = values.index(largest)
-    scaled = row - row[place]
+    scaled = row - largest
     if beta != 1.0:
-        scaled *= row.dtype.type(beta)
+        scaled *= beta
     powers = np.exp(scaled)
     powers[place] = 0
-    single = row.dtype == np.float32
-    sums = {"odds": _total(powers.tolist(), single, classes)}
+    terms = powers.tolist()
+    sums = {"odds": _total(terms, single, classes)}
     if "gap_total" in needs:
         sums["gap_total"] = _total(scaled.tolist(), single, classes)
-        sums["norm_1"] = _norm_1(scaled, sums["gap_total"], single)
+    if "norm_1" in needs:
+        mean = scaled.dtype.type(sums["gap_total"]) / -scaled.size
+        if mean == 0:
+            raise Unusual
+        above = _total(np.maximum(scaled + mean, 0).tolist(), single, classes)
+        sums["norm_1"] = float((scaled.dtype.type(above) - mean) / mean)
     if "runner_up" in needs:
-        sums["runner_up"] = max(powers.tolist())
+        sums["runner_up"] = max(terms)
     if "squares" in needs:
         sums["squares"] = _total((powers * powers).tolist(), single, classes)
     if "moment" in needs:
@@ -97,28 +106,21 @@ def _sums(row: Any, precision: Precision, beta: float, needs: Needs, classes: in
     return place, largest, GapSums(**sums)  # type: ignore[arg-type]
 
 
-def _norm_1(scaled: Any, gap_total: float, single: bool) -> float:
-    mean = scaled.dtype.type(gap_total) / -scaled.size
-    if mean == 0:
-        raise Unusual
-    parts = np.maximum(scaled + mean, 0)
-    return float((scaled.dtype.type(_total(parts.tolist(), single, scaled.size)) - mean) / mean)
-
-
 def _total(terms: list[float], single: bool, classes: int) -> float:
-    """The sum as `softmax._total` rounds it: once, but for 2**-33 of the last place."""
-    exact = math.fsum(terms)
+    """The sum as `softmax._total` rounds it: once, of float64 what it keeps of small terms."""
     if single:
-        low, middle, high = (float(np.float32(exact * (1 + part * 2.0**-50))) for part in (-classes, 0, classes))
+        exact = math.fsum(terms)
+        low, high = np.array([exact * (1 - classes * 2.0**-50), exact * (1 + classes * 2.0**-50)], np.float32).tolist()
         if low != high:  # between two numbers of float32
             ordered = np.sort(np.array([terms + [0.0] * (classes - len(terms))], np.float32), axis=1)
             return float(ordered.sum(axis=1, dtype=np.float64).astype(np.float32)[0])
-        return middle
-    place, left = math.ulp(exact), abs(math.fsum((*terms, -exact)))
-    if abs(left / place - 0.5) > 1e-6 and abs(left / place - 0.25) > 1e-6 and place > _TINY:
+        return low  # type: ignore[no-any-return]
+    exact = math.fsum(terms)
+    left = abs(math.fsum((*terms, -exact))) / math.ulp(exact)
+    if not -1e-6 < left - 0.5 < 1e-6 and not -1e-6 < left - 0.25 < 1e-6 and abs(exact) > _TINY:
         return exact
-    bits = classes.bit_length()
-    unit = max(math.ulp(max(max(terms), -min(terms))) * (1 << bits), _TINY)
-    finer = 2.0 ** (52 - bits)
-    whole = [round(term / unit) for term in terms]
-    return (sum(whole) + sum(round((t / unit - w) * finer) for t, w in zip(terms, whole, strict=True)) / finer) * unit
+    largest = max(max(terms), -min(terms))  # near a tie the block's sum may round otherwise: it cuts small terms
+    if 0.0 < largest < _TINY:
+        raise Unusual
+    small = math.ulp(largest) * 4.0 ** classes.bit_length() / 2.0
+    return math.fsum([(term + 3.0 * small) - 3.0 * small if abs(term) < small else term for term in terms])

@@ -66,12 +66,16 @@ class DumpOptions(Struct, frozen=True):
     """Which of the rows to read; None: all."""
     row_filter: RowFilter | None = None
     """Rows of one kind; the others might as well not be there."""
+    model: str | None = None
+    """What made the predictions, as NAME@VERSION."""
 
     def __post_init__(self) -> None:
         if self.input not in (None, *get_args(InputKind)):
             raise OptionError(f"`input={self.input}`: it must be one of {', '.join(get_args(InputKind))}")
         if self.max_bad is not None and not 0 <= self.max_bad <= 1:
             raise OptionError(f"`max_bad={self.max_bad:g}`: it is a share, from 0 to 1")
+        if self.model is not None and not (self.model.isprintable() and self.model.strip()):
+            raise OptionError("`model`: name the model in a line of text, such as fraud@7")
 
 
 class RowGroup(Struct, frozen=True):

@@ -280,7 +280,7 @@ def labels_elsewhere(
     """
     problems, on = Problems(), options.join_on
     keys, labels, kinds, truths = list[tuple[str, pa.Array]](), [], [], []
-    stranger: tuple[str, ...] = ()
+    stranger = ("", "")
     keep_unknown = on is not None or options.on_unknown_label != "error"  # of rows that are not joined they are nothing
     for file in find_parts([path], spools):
         info = format_of(file).look(file)
@@ -300,7 +300,7 @@ def labels_elsewhere(
         else:
             labels.append(kind.encode(_whole(table.column(name)), classes, report, keep_unknown))
         kinds.append(kind)
-        for row in np.flatnonzero(labels[-1] == UNKNOWN)[:1] if not stranger else ():
+        for row in np.flatnonzero(labels[-1] == UNKNOWN)[:1] if not any(stranger) else ():
             label = table.column(name)[int(row)].as_py()
             stranger = (repr(label), kind.known_classes(classes, label))
         if on is not None and table.num_rows:
@@ -327,7 +327,7 @@ def labels_elsewhere(
     there = np.flatnonzero(found >= 0)
     repeated[there[_repeated(found[there])]] = True
     numbers = known[np.maximum(found, 0)]
-    return LabelsElsewhere(path, on, kinds[0], numbers, found >= 0, repeated, *stranger, truths=truth)
+    return LabelsElsewhere(path, on, kinds[0], numbers, found >= 0, repeated, *stranger, truth)
 
 
 def _report(

@@ -124,7 +124,18 @@ Tau = Annotated[
 Cutoff = Annotated[
     float | None, about("threshold as a loss: a row with it or more is rejected", "neither", NONE, unit="loss")
 ]
-CoverageOfDump = Annotated[Coverage, about("share of the rows that are accepted", "higher", EXACT)]
+
+
+class CoverageHere(Coverage, frozen=True, kw_only=True):
+    """The coverage of a report, and how far it has fallen."""
+
+    drop: Annotated[
+        float | None,
+        about("coverage of the rows that chose the threshold minus that of these", "lower", NONE, unit="difference"),
+    ] = None
+
+
+CoverageOfDump = Annotated[CoverageHere, about("share of the rows that are accepted", "higher", EXACT)]
 
 
 DEFAULT_POINTS = (

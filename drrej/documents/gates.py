@@ -32,6 +32,15 @@ TARGET = "target"
 FRESH = "fresh"
 """The gate that fails where a step that made the rejector has used some of the rows."""
 
+DRIFT = "drift"
+"""The gate that fails where the losses have moved since the fit, by their p-value."""
+
+DRIFT_LEVEL = 0.01
+"""The p-value below which drift counts as detected."""
+
+VERDICTS = (TARGET, FRESH, DRIFT)
+"""Gates without a number."""
+
 _COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
     "<=": operator.le,
@@ -59,8 +68,8 @@ class Gate(Struct, frozen=True):
 
     @classmethod
     def parse(cls, text: str) -> Gate:
-        """Parse `METRIC OP NUMBER`, `target` (what the threshold was chosen for) or `fresh` (rows no step has used)."""
-        if text.strip() in (TARGET, FRESH):
+        """Parse `METRIC OP NUMBER`, or a gate without a number, see `VERDICTS`."""
+        if text.strip() in VERDICTS:
             return cls(text.strip(), text.strip(), "", 0.0)
         match = _GATE.fullmatch(text)
         if match is None:
@@ -94,15 +103,14 @@ class Gate(Struct, frozen=True):
         if self.metric == FRESH:
             seen_by = report.get("seen_by") or ()
             return GateRow(gate=FRESH, value=float(len(seen_by)), limit=0.0, passed=not seen_by)
+        metric, limit = (self.metric, self.limit) if self.metric != DRIFT else ("drift.p_value", DRIFT_LEVEL)
         try:
-            value = lookup(report, self.metric)
+            value = lookup(report, metric)
         except GateError as error:
             raise GateError(f"gate '{self.text}': {error}") from None
         if value is None:
-            raise GateError(
-                f"gate '{self.text}': {self.metric} is undefined on these rows, so the gate can say nothing"
-            )
-        return GateRow(gate=self.text, value=value, limit=self.limit, passed=_COMPARE[self.op](value, self.limit))
+            raise GateError(f"gate '{self.text}': {metric} is undefined on these rows, so the gate can say nothing")
+        return GateRow(gate=self.text, value=value, limit=limit, passed=_COMPARE[self.op or ">="](value, limit))
 
 
 def _judge_target(report: Mapping[str, Any]) -> GateRow:
@@ -278,6 +286,8 @@ def group_metrics(kind: str, name: str = "NAME") -> list[Metric]:
     found = []
     for metric in _walk(figures, "", About(f"for one {kind}"), [When.LABELS], ()):
         head, dot, part = metric.name.partition(".")
+        if part == "drop":  # there is no telling what a class or group was like before
+            continue
         found.append(replace(metric, name=f"{head}[{kind}={name}]{dot}{part}", needs=GROUPS[kind].value))
     return found
 
@@ -327,7 +337,7 @@ def _metric(name: str, declared: About) -> Metric:
 
 def check_gate(gate: Gate, conditions: Collection[When], of: type[Document] = Report) -> None:
     """Raise unless the gate names a metric that reports made under these conditions have."""
-    if gate.metric == TARGET or (gate.metric == FRESH and hasattr(of, "seen_by")):
+    if gate.metric == TARGET or (not gate.op and hasattr(of, {FRESH: "seen_by"}.get(gate.metric, gate.metric))):
         return
     said = f"gate '{gate.text}': there is no metric '{gate.metric}'"
     name, found, needs = gate.metric, _of_member(gate.metric), {}

@@ -219,6 +219,8 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
     precision: Precision = written("auto")
     normalize: bool = False
     task: Task = "classification"
+    model: str | None = None
+    """The model whose predictions it was made of, as NAME@VERSION, if it was named."""
     calibration: Calibration | None = None
     ratio: Ratio | None = None
     threshold: Threshold | None = None

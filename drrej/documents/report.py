@@ -380,6 +380,10 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     NOUN, ERROR = "report", ReportError
 
     drrej_version: str
+    model: str | None = None
+    """The model that made the predictions, as NAME@VERSION, if it was named."""
+    rejector_model: str | None = None
+    """The model that the rejector was made for, where that is another."""
     rows: Rows
     classes: Annotated[int, Meta(ge=2), about("classes of the model", "neither", NONE, unit="count")]
     tau: Tau
@@ -527,6 +531,8 @@ class RegressionReport(Judged, frozen=True, kw_only=True, tag="drrej-regression-
 
     drrej_version: str
     task: Literal["regression"] = written("regression")
+    model: str | None = None
+    rejector_model: str | None = None
     rows: Rows
     tau: Tau
     cutoff: Cutoff

@@ -25,6 +25,8 @@ class MaskSummary(Document, frozen=True, kw_only=True, tag="drrej-masks-summary/
     NOUN, ERROR = "summary of masks", ReportError
 
     drrej_version: str
+    model: str | None = None
+    rejector_model: str | None = None
     files: Count
     reused: Count
     rows: Count

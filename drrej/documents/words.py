@@ -21,7 +21,7 @@ _NAMES = {
 
 def describe_sections(rejector: Rejector) -> list[str]:
     """What the sections of a rejector do that it has so far, a line for each fact."""
-    lines = []
+    lines = [] if rejector.model is None else [f"model: {rejector.model}"]
     if rejector.calibration is not None and rejector.has_classes:
         lines += _calibration_lines(rejector.calibration)
     if rejector.ratio is not None:

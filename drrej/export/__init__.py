@@ -5,12 +5,14 @@ Each file carries golden rows: scores with the decisions that drrej makes of the
 
 from __future__ import annotations
 
+import json
 from importlib.resources import files
 from typing import Any, Literal
 
 import numpy as np
 
 from drrej._version import __version__
+from drrej.core.confidence import ScoreMap
 from drrej.core.inputs import row_logits
 from drrej.core.types import Floats, Integers
 from drrej.documents.rejector import Rejector
@@ -19,16 +21,26 @@ from drrej.export.languages import javascript_of, python_of, sql_of
 from drrej.export.steps import BAND, Decision, decision_of
 
 Language = Literal["python", "sql", "js", "onnx"]
+Dialect = Literal["duckdb", "postgres"]
 GOLDEN = 12
 """Golden rows of an export, unless told."""
 
 _TRIES = 4000
 
 
-def export(rejector: Rejector, to: Language, golden: int = GOLDEN, scores: str | None = None) -> bytes:
-    """The file, with so many golden rows; `scores` is the column of a table that holds the scores, for SQL."""
-    if golden < 1:
-        raise OptionError(f"`golden={golden}`: it must be 1 or more")
+def export(
+    rejector: Rejector,
+    to: Language,
+    golden: int = GOLDEN,
+    scores: str | None = None,
+    dialect: Dialect = "duckdb",
+    append: bytes | None = None,
+) -> bytes:
+    """The file, with so many golden rows.
+
+    `scores` is the column of a table that holds the scores, or its columns, for SQL; the output of the model that an
+    ONNX graph is to `append` to, where it has several.
+    """
     decision = decision_of(rejector)
     rows = golden_rows(decision, golden)
     if to == "onnx":
@@ -36,13 +48,18 @@ def export(rejector: Rejector, to: Language, golden: int = GOLDEN, scores: str |
             from drrej.export.graph import onnx_of
         except ImportError:
             raise OptionError("`to=onnx` needs the package onnx: pip install 'drrej[onnx]'") from None
-        return onnx_of(decision, rows, about(rejector))
-    name = {"python": "decide.py.txt", "js": "decide.js.txt", "sql": "duckdb.sql"}[to]
+        return onnx_of(decision, rows, about(rejector), append, scores)
+    name = {"python": "decide.py.txt", "js": "decide.js.txt", "sql": f"{dialect}.sql"}[to]
     template = (files("drrej.export") / "templates" / name).read_text(encoding="utf-8")
     template = template.replace("@ABOUT@", about(rejector))
     if to == "sql":
-        return sql_of(decision, template, rows, scores or rejector.columns.logits).encode()
+        return sql_of(decision, template, rows, scores or rejector.columns.logits, dialect == "postgres").encode()
     return (python_of if to == "python" else javascript_of)(decision, template, rows).encode()
+
+
+def golden_lines(rejector: Rejector, rows: int) -> str:
+    """The golden rows as JSON lines: scores (infinities as text), prediction, loss, rejected and group."""
+    return "".join(f"{json.dumps(row)}\n" for row in golden_rows(decision_of(rejector), rows))
 
 
 def about(rejector: Rejector) -> str:
@@ -63,6 +80,9 @@ def about(rejector: Rejector) -> str:
 def decided(rejector: Rejector, scores: Floats) -> tuple[Integers, Floats]:
     """Prediction and loss of each row, in float64 whatever the scores are."""
     ratio = rejector.need_ratio()
+    if rejector.is_scored:
+        calibrated, _ = rejector.calibrator.scores(scores.reshape(len(scores), -1), ratio.loss.needs, "float64")
+        return ratio.loss.of(calibrated, {})
     logits: Any = row_logits(scores, rejector.input, rejector.normalize, rejector.floor)
     calibrated, _ = rejector.calibrator.scores(logits, ratio.loss.needs, "float64")
     return ratio.loss.of(calibrated, {})
@@ -70,7 +90,9 @@ def decided(rejector: Rejector, scores: Floats) -> tuple[Integers, Floats]:
 
 def random_scores(rejector: Rejector, rows: int, seed: int) -> Floats:
     """Rows from sure to doubtful, with ties and impossible classes among them, as the rejector takes them."""
-    random = np.random.default_rng(seed)
+    random, fitted = np.random.default_rng(seed), rejector.need_calibration().score
+    if fitted is not None:
+        return _random_confidence(fitted, rows, random)
     temperature = rejector.need_calibration().temperature
     spread = temperature * 10.0 ** random.uniform(-1.0, 1.5, size=(rows, 1))
     logits = random.normal(size=(rows, rejector.classes)) * spread
@@ -89,8 +111,22 @@ def random_scores(rejector: Rejector, rows: int, seed: int) -> Floats:
     return found[:, 1] if rejector.binary else found
 
 
+def _random_confidence(fitted: ScoreMap, rows: int, random: np.random.Generator) -> Floats:
+    """Scores of any kind: rows, or rows x scores."""
+    found = random.random((rows, len(fitted.forms)))
+    found[1::16] = np.round(found[1::16], 1)  # with 0 and 1 among them
+    for number, form in enumerate(fitted.forms):
+        if form == "plain":
+            term = fitted.terms[min(number, len(fitted.terms) - 1)]
+            reach = 20.0 / max(abs(term.weight), 1e-9)
+            found[:, number] = (-1.0 if fitted.lower else 1.0) * (term.center + reach * (found[:, number] - 0.5))
+    return found[:, 0] if found.shape[1] == 1 else found
+
+
 def golden_rows(decision: Decision, rows: int) -> list[dict[str, Any]]:
     """So many rows: half of them random ones, the others those nearest to their cutoffs, on both sides."""
+    if rows < 1:
+        raise OptionError(f"`golden={rows}`: it must be 1 or more")
     rejector, cutoffs = decision.rejector, decision.cutoffs
     scores = random_scores(rejector, _TRIES, 7)
     prediction, loss = decided(rejector, scores)

@@ -1,12 +1,13 @@
-"""The steps of a decision in Python, numpy, JavaScript and DuckDB: one writer of expressions, with a table for each."""
+"""The steps of a decision in Python, numpy, JavaScript and SQL: one writer of expressions, with a table for each."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
+from drrej.errors import OptionError
 from drrej.export.steps import Decision, Expression
 
 Golden = list[dict[str, Any]]
@@ -92,7 +93,7 @@ class _JavaScript(Language):
     }
 
 
-class _DuckDb(Language):
+class _Sql(Language):
     infinity, j = "'infinity'::double", "(j - 1)"
     table: ClassVar[dict[str, str]] = Language.table | {
         "Eq": "({0} = {1})",
@@ -110,7 +111,15 @@ class _DuckDb(Language):
         self.lists = {name: self.listed(values) for name, values in decision.lists.items()}
 
     def listed(self, values: list[float]) -> str:
-        return f"([{', '.join(map(self.number, values))}])"
+        return self.list(map(self.number, values))
+
+    def list(self, texts: Iterable[str]) -> str:
+        """A list of these."""
+        return f"([{', '.join(texts)}])"
+
+    def each_of(self, text: str, width: int) -> str:
+        """A list of a value for each class j."""
+        return f"[{text} for j in range(1, {width} + 1)]"
 
     def number(self, value: float) -> str:
         text = super().number(value)
@@ -120,11 +129,29 @@ class _DuckDb(Language):
         return self.lists.get(name, name)
 
 
+class _Postgres(_Sql):
+    infinity = "'inf'::float8"
+    table: ClassVar[dict[str, str]] = _Sql.table | {
+        "exp": f"(case when {{0}} < -700.0 then 0.0 when {{0}} > 709.0 then {infinity} else exp({{0}}) end)",
+        **{name: f"(select {name}(v) from unnest({{0}}) v)" for name in ("sum", "max")},  # noqa: S608 - ours
+        "first": "(array_position({0}, (select max(v) from unnest({0}) v)) - 1)",
+    }
+
+    def number(self, value: float) -> str:
+        return f"'{value!r}'::float8" if value != math.inf else self.infinity
+
+    def list(self, texts: Iterable[str]) -> str:
+        return f"(array[{', '.join(texts)}])"
+
+    def each_of(self, text: str, width: int) -> str:
+        return f"(select array_agg({text} order by j) from generate_series(1, {width}) j)"  # noqa: S608 - ours
+
+
 def _constants(decision: Decision, line: str, write: Callable[[Any], str]) -> str:
     """What the code of a programming language knows of the rejector."""
-    rejector, names = decision.rejector, decision.rejector.class_names
-    known = {"CLASSES": decision.classes, "NAMES": None if names is None else list(names), "CUTOFFS": decision.cutoffs}
-    known |= {"BINARY": rejector.binary, "BY": decision.by} | decision.lists
+    names = decision.rejector.class_names
+    known = {"CLASSES": decision.width, "NAMES": None if names is None else list(names), "CUTOFFS": decision.cutoffs}
+    known |= {"BINARY": decision.single, "BY": decision.by} | decision.lists
     return "\n".join(line.format(name, write(value)) for name, value in known.items())
 
 
@@ -161,17 +188,29 @@ def _filled(template: str, **parts: str) -> str:
     return template
 
 
-def sql_of(decision: Decision, template: str, golden: Golden, scores: str) -> str:
-    """A table macro for DuckDB; `scores` is the column of lists, or of one score per row."""
-    sql, binary, by = _DuckDb(decision), decision.rejector.binary, decision.by
+def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postgres: bool) -> str:
+    """A table macro for DuckDB, or a function of a row for PostgreSQL.
+
+    `scores` is the column of lists, or of one score per row; or, separated by commas, the columns of the classes.
+    """
+    sql, single, by = (_Postgres if postgres else _Sql)(decision), decision.single, decision.by
+    columns = [scores] if single else [name.strip() for name in scores.split(",")]
+    wide = len(columns) > 1 or decision.rejector.is_scored
+    if "*" in scores or (wide and not single and len(columns) != decision.width):
+        raise OptionError(
+            f"`scores={scores}`: name the column of lists, or the {decision.width} columns in the order of the classes"
+        )
+    names = list(map(_identifier, columns))
+    column = names[0] if single or not wide else sql.list(names)
     # each level is a query of its own: a name is computed once
-    chain = ["step_0 as (select * from input)"]
+    chain, kept = [], " materialized" if postgres else ""
     for number, step in enumerate(decision.steps, 1):
         text = sql.write(step.value)
-        text = f"[{text} for j in range(1, {decision.classes} + 1)]" if step.each else text
-        if step.name == "bad" and not binary:
-            text = f"({text} or coalesce(len(s), 0) <> {decision.classes})"
-        chain.append(f"step_{number} as (select *, {text} as {step.name} from step_{number - 1})")  # noqa: S608 - ours
+        text = sql.each_of(text, decision.width) if step.each else text
+        if step.name == "bad":
+            length = "false" if single else f"{'cardinality' if postgres else 'len'}(s) <> {decision.width}"
+            text = f"coalesce({text} or {length}, true)"
+        chain.append(f"step_{number} as{kept} (select *, {text} as {step.name} from step_{number - 1})")  # noqa: S608 - ours
     if isinstance(decision.cutoffs, dict):
         cases = " ".join(f"when {_quoted(name)} then {sql.number(value)}" for name, value in decision.cutoffs.items())
         cutoff = f"case grouped {cases} end"
@@ -179,25 +218,29 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str) -> st
         cutoff = f"{sql.listed(decision.cutoffs)}[prediction + 1]"
     else:
         cutoff = sql.number(decision.cutoffs)
-    names, rows = decision.rejector.class_names, []
+    classes, rows = decision.rejector.class_names, []
     for row in golden:
-        given = ", ".join(f"'{value}'::double" for value in row["scores"])
-        values = [given if binary else f"[{given}]", *([_quoted(row["group"])] if by else [])]
-        values += [_quoted(str(row["prediction"])), f"'{row['loss']}'::double", str(row["rejected"]).lower()]
+        given = [f"'{value}'::float8" for value in row["scores"]]
+        values = [*(given if single or wide else [sql.list(given)]), *([_quoted(row["group"])] if by else [])]
+        values += [_quoted(str(row["prediction"])), f"'{row['loss']}'::float8", str(row["rejected"]).lower()]
         rows.append(f"({', '.join(values)})")
+    head = [*names, *([] if by is None else [_identifier(by)])]
     return _filled(
         template,
         STEPS=",\n  ".join(chain),
         LAST=f"step_{len(decision.steps)}",
-        NAMED="prediction" if names is None else f"([{', '.join(map(_quoted, names))}])[prediction + 1]",
+        NAMED="prediction" if classes is None else f"{sql.list(map(_quoted, classes))}[prediction + 1]",
+        PREDICTED="integer" if classes is None else "text",
         CUTOFF=cutoff,
         INTERNAL=", ".join(["s", "score", "grouped", *(step.name for step in decision.steps)]),
         GROUP="null" if by is None else _identifier(by),
-        INPUT="score" if binary else "s",
-        OTHER="null as s" if binary else "null as score",
-        COLUMN=_identifier(scores),
+        INPUT="score" if single else "s",
+        KIND="float8" if single else "float8[]",
+        OTHER="null as s" if single else "null as score",
+        COLUMN=column,
+        CALL=", ".join([column, *head[len(names) :]]),
         GOLDEN=",\n  ".join(rows),
-        HEAD=", ".join(map(_identifier, [scores] if by is None else [scores, by])),
+        HEAD=", ".join(head),
     )
 
 

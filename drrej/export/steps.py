@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import ast
 import math
+from itertools import pairwise
 from typing import Any
 
 from msgspec import Struct
 
-from drrej.core.inputs import FACE_VALUE, LOG_TOLERANCE
+from drrej.core.confidence import FLAT, ScoreMap
+from drrej.core.inputs import BFLOAT16_TOLERANCE, FACE_VALUE, LOG_TOLERANCE, TOLERANCE
 from drrej.core.losses import MOST_CORRECTION, ErrorModel, LearnedLoss
 from drrej.core.ratio import DensityRatio, expm1
 from drrej.documents.rejector import Rejector
@@ -21,9 +23,6 @@ from drrej.errors import OptionError
 
 BAND = 1e-12
 """Cutoffs are lowered by this share: a row that lies on the cutoff is rejected however an engine rounds its loss."""
-
-SUM_TOLERANCE = 8e-3
-"""What a row of probabilities may leave of the sum 1: that of the narrowest type, since other engines hide the type."""
 
 
 Expression = float | str | tuple[Any, ...]
@@ -58,7 +57,8 @@ class Decision(Struct, frozen=True):
     """All that an export needs: the steps in their order, the lists they use, and the cutoffs.
 
     The step `bad` tells rows that nothing can be said of. `cutoffs` is a number, or has one for each predicted class
-    or for each group of the column `by`.
+    or for each group of the column `by`. `width` is how many values a step for each class has: as many as classes or,
+    where a row brings scores of any kind, as these or the lines between knots. `single`: a row is one number.
     """
 
     rejector: Rejector
@@ -66,11 +66,8 @@ class Decision(Struct, frozen=True):
     lists: dict[str, Any]
     cutoffs: float | list[float] | dict[str, float]
     by: str | None
-
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-        return self.rejector.classes
+    width: int
+    single: bool
 
 
 def decision_of(rejector: Rejector) -> Decision:
@@ -79,8 +76,6 @@ def decision_of(rejector: Rejector) -> Decision:
     rejector = Rejector.read(rejector.to_json(), "rejector")  # with Python's numbers, whoever made it
     threshold, ratio = rejector.need_threshold(), rejector.need_ratio()
     loss = ratio.loss
-    if rejector.is_scored:
-        raise OptionError(f"the rejector was made of the score '{rejector.columns.logits}': an export needs classes")
     if loss.columns:
         raise OptionError(
             f"the loss is read from the column '{loss.columns[0]}': an export has the scores of a row alone"
@@ -88,17 +83,75 @@ def decision_of(rejector: Rejector) -> Decision:
     if loss.is_cost:
         raise OptionError("a cost matrix cannot be exported exactly: rounding decides between equal costs")
     lists: dict[str, Any] = {}
-    lines = [*_logits(rejector, lists), *_calibrated(rejector, lists)]
-    lines += ["prediction = first(y)", "e[] = 0.0 if j == prediction else exp(u)", "odds = sum(e)"]
-    lines += _learned(loss.learned, rejector, lists) if isinstance(loss, LearnedLoss) else _PLAIN[loss.name]
+    width, single, fitted = rejector.classes, rejector.binary, rejector.need_calibration().score
+    if fitted is not None:
+        lines, width, single = [*_scored(fitted, lists), *_CHANCE], len(lists["WIDTHS"]), len(fitted.forms) == 1
+    else:
+        lines = [*_logits(rejector, lists), *_calibrated(rejector, lists)]
+        lines += ["prediction = first(y)", "e[] = 0.0 if j == prediction else exp(u)", "odds = sum(e)"]
+        lines += _learned(loss.learned, rejector, lists) if isinstance(loss, LearnedLoss) else _PLAIN[loss.name]
     lines += _ratio(ratio.density)
     own = {group.group: _lowered(group.cutoff) for group in threshold.groups or ()}
     cutoffs: Any = _lowered(threshold.cutoff) if threshold.by is None else own
     if threshold.by == "prediction":
         names = rejector.class_titles
-        cutoffs = [own.get(name, -1.0) for name in names]  # as for groups that were not seen: nothing is accepted
+        for name in [name for name in names if name not in own]:
+            raise OptionError(f"there is no cutoff for the class {name}: no row that chose the threshold was of it")
+        cutoffs = [own[name] for name in names]
     by = None if threshold.by in (None, "prediction") else threshold.by
-    return Decision(rejector, tuple(map(Step.of, lines)), lists, cutoffs, by)
+    return Decision(rejector, tuple(map(Step.of, lines)), lists, cutoffs, by, width, single)
+
+
+_CHANCE = ["far = -abs(x)", "tail = exp(far)", "loss = (tail if x < 0.0 else 1.0) / (1.0 + tail)"]
+"""The probability of an error from its log-odds x."""
+
+
+def _scored(fitted: ScoreMap, lists: dict[str, Any]) -> list[str]:
+    """From scores of any kind to the log-odds x that a row is wrong, see `drrej.core.confidence`."""
+    places, told = [list(each) for each in zip(*fitted.knots, strict=True)] or [[0.0], [0.0]]
+    widths = [after - before for before, after in pairwise(places)] or [0.0]
+    if len(places) > 1 and min(widths) <= 0.0:
+        raise OptionError("the steps of the isotonic map coincide: they cannot be exported exactly")
+    if len(fitted.forms) == 1:
+        share, (least, most) = fitted.forms == ("share",), fitted.floors[0]
+        lines = ["bad = not (score >= 0.0 and score <= 1.0)" if share else "bad = not (abs(score) < inf)"]
+        lines += ["safe = 0.5 if bad else score", f"p = safe + {least!r}", f"q = 1.0 - safe + {most!r}"]
+        inputs = (["log(q)", "-log(p)"] if fitted.lower else ["log(p)", "-log(q)"]) if share else ["safe"]
+        inputs = ["-safe"] if inputs == ["safe"] and fitted.lower else inputs
+        parts = [f"{t.weight!r} * ({i} - {t.center!r})" for t, i in zip(fitted.terms, inputs, strict=True)]
+        lines.append(f"line = -({fitted.intercept!r} + {' + '.join(parts)})")
+    else:
+        widths, terms = [0.0] * len(fitted.forms), fitted.terms
+        lists |= {"SHARES": [float(form == "share") for form in fitted.forms]}
+        lists |= {"LEAST": [least for least, _ in fitted.floors], "MOST": [most for _, most in fitted.floors]}
+        lists |= {"LOWS": [t.low for t in terms], "HIGHS": [t.high for t in terms]}
+        lists |= {"WEIGHTS": [t.weight for t in terms], "CENTERS": [t.center for t in terms]}
+        sign = "-" if fitted.lower else ""
+        lines = [
+            "odd[] = 0.0 if abs(s) < inf and (SHARES == 0.0 or (s >= 0.0 and s <= 1.0)) else 1.0",
+            "bad = sum(odd) > 0.0",
+            "safe[] = 0.5 if bad else s",
+            "p[] = safe + LEAST if SHARES > 0.0 else 1.0",
+            "q[] = 1.0 - safe + MOST if SHARES > 0.0 else 1.0",
+            f"value[] = {sign}(log(p) - log(q) if SHARES > 0.0 else safe)",
+            "inside[] = LOWS if value < LOWS else HIGHS if value > HIGHS else value",
+            "part[] = (inside - CENTERS) * WEIGHTS",
+            f"line = -({fitted.intercept!r} + sum(part))",
+        ]
+    lists |= {"WIDTHS": widths, "STARTS": places[: len(widths)] if fitted.knots else [0.0] * len(widths)}
+    slopes = [(b - a) / width if width else 0.0 for (a, b), width in zip(pairwise(told), widths, strict=False)]
+    lists["SLOPES"] = slopes or [0.0] * len(widths)
+    lines += ["same[] = 0.0 if bad else 0.0", "prediction = first(same)"]
+    if not fitted.knots:
+        return [*lines, "x = line"]
+    low, high = f"line - {places[0]!r}", f"line - {places[-1]!r}"
+    return [
+        *lines,
+        "past[] = line - STARTS",
+        "walked[] = (0.0 if past < 0.0 else WIDTHS if past > WIDTHS else past) * SLOPES",
+        f"beyond = {low} if {low} < 0.0 else {high} if {high} > 0.0 else 0.0",
+        f"x = {told[0]!r} + sum(walked) + {FLAT!r} * beyond",
+    ]
 
 
 def _lowered(cutoff: float | None) -> float:
@@ -125,9 +178,25 @@ def _logits(rejector: Rejector, lists: dict[str, Any]) -> list[str]:
     shift = ["best = max(s)"] if logs and rejector.normalize else []
     lines = ["p[] = " + ("s" if not logs else "exp(s - best)" if shift else "exp(s)")]
     lines += ["odd[] = 0.0 if p >= 0.0 and p < inf else 1.0", "total = sum(p)"]
-    tolerance = LOG_TOLERANCE if logs else SUM_TOLERANCE
-    off = "not total > 0.0" if rejector.normalize else f"not abs(total - 1.0) <= {tolerance!r}"
+    if not logs and not rejector.normalize:
+        lines += [*_narrow("single", 24, -149), *_narrow("half", 11, -24), *_narrow("brain", 8, -133)]
+        wide = f"{TOLERANCE[32]!r} if sum(single) == 0.0 else {TOLERANCE[64]!r}"
+        narrow = f"{TOLERANCE[16]!r} if sum(half) == 0.0 else {wide}"
+        lines.append(f"slack = {BFLOAT16_TOLERANCE!r} if sum(brain) == 0.0 else {narrow}")
+    slack = repr(LOG_TOLERANCE) if logs else "slack"
+    off = "not total > 0.0" if rejector.normalize else f"not abs(total - 1.0) <= {slack}"
     return [*shift, *lines, f"bad = sum(odd) > 0.0 or {off}", "q[] = 1.0 if bad else p / total", *raised]
+
+
+def _narrow(name: str, bits: int, least: int) -> list[str]:
+    """Tell the values p that a type of so many bits, with multiples of 2**least, does not hold: by what it rounds."""
+    split, small, grid = 2.0 ** (53 - bits) + 1.0, 2.0 ** (least + bits - 1), 1.5 * 2.0 ** (least + 52)
+    return [
+        f"{name}_high[] = p * {split!r}",
+        f"{name}_fits[] = {name}_high - ({name}_high - p)",
+        f"{name}_grid[] = p + {grid!r} - {grid!r}",
+        f"{name}[] = 0.0 if {name}_fits == p and (p >= {small!r} or {name}_grid == p) else 1.0",
+    ]
 
 
 def _calibrated(rejector: Rejector, lists: dict[str, Any]) -> list[str]:
@@ -201,9 +270,7 @@ def _learned(model: ErrorModel, rejector: Rejector, lists: dict[str, Any]) -> li
         f"moved = {' + '.join(parts) or '0.0'}",
         f"held = -{most} if moved < -{most} else {most} if moved > {most} else moved",
         f"x = (base + held) * {model.slope!r} + {model.intercept!r}",
-        "far = -abs(x)",
-        "tail = exp(far)",
-        "loss = (tail if x < 0.0 else 1.0) / (1.0 + tail)",
+        *_CHANCE,
     ]
 
 

@@ -166,8 +166,8 @@ def _calibrate_scores(source: Source, dump: Dump, options: CalibrateOptions) -> 
     name: str = options.calibrator or "auto"
     lower = bool(dump.options.lower_is_better)
     if name not in ("auto", *SCORE_CALIBRATORS):
-        names = ", ".join(SCORE_CALIBRATORS)
-        raise OptionError(f"`calibrator={name}` is for logits; a score has one of {names}, or auto")
+        known = ", ".join(SCORE_CALIBRATORS)
+        raise OptionError(f"`calibrator={name}` is for logits; a score has one of {known}, or auto")
 
     def of_block(block: Block) -> dict[str, Any]:
         keys = Sketch.of(row_keys(block), coarse_row_keys(block))

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import asdict, replace
 
 from drrej._version import __version__
 from drrej.core.calibration import ClasswiseTally
@@ -20,7 +20,7 @@ from drrej.core.reuse import LOOKED_AT, MOST_REPEATS, key_limit, repeated_rows
 from drrej.core.softmax import NOTHING
 from drrej.data.dump import Dump
 from drrej.documents.document import When
-from drrej.documents.figures import DEFAULT_POINTS, Point, Proportion, Target
+from drrej.documents.figures import DEFAULT_POINTS, CoverageHere, Point, Proportion, Target
 from drrej.documents.gates import Gate, check_gate, near
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import RegressionReport, Report, Reviews, WorstClass, WorstGroup
@@ -51,9 +51,9 @@ class EvaluateOptions(Struct, frozen=True):
     `intervals` adds those of the areas and of coverages at a risk, `classwise` the classwise calibration error.
     Unless `on_bad_row="error"`, rows without usable scores, which a mask rejects or lacks, are left out of the report.
     `examples` names columns: these, and the classes, of up to 25 rejected rows and up to 25 accepted errors are in the
-    report then. `pictures` adds what a page or a plot shows. On that page, `title` is the heading, `model` names what
-    was judged, `words` say what the rejector does where the caller has other words than the document's own, and
-    `commands` are those that made the report.
+    report then. `pictures` adds what a page or a plot shows. On that page, `title` is the heading, `model` is what it
+    calls a model that was not named, `words` say what the rejector does where the caller has other words than the
+    document's own, and `commands` are those that made the report.
     """
 
     points: Sequence[Point] = ()
@@ -348,6 +348,7 @@ def _columns(
     repeated = repeated_rows(columns.pop("copies"), accepted.size) if "copies" in columns else 0
     found = {"repeated_rows": repeated} if repeated > MOST_REPEATS * accepted.size else {}
     columns["independent"] = 1.0 - repeated / accepted.size if found else 1.0
+    coverage = figures.coverage_figure(int(np.count_nonzero(accepted)), accepted.size, columns["independent"])
     return columns, {
         **found,
         "ratio": drift.ratio_figure(columns["ratio"], int(accepted.size), rejector.need_ratio()),
@@ -357,9 +358,8 @@ def _columns(
         "cutoff_by": threshold.by,
         "seen_by": tuple(step for step, reuse in judge_rows(seen, columns).items() if reuse.reused) or None,
         "rows": int(accepted.size),
-        "coverage": figures.coverage_figure(
-            int(np.count_nonzero(accepted)), int(accepted.size), columns["independent"]
-        ),
+        "coverage": CoverageHere(**asdict(coverage), drop=threshold.coverage - (coverage.value or 0.0)),
+        **source.models(rejector),
         "gates": (),
     }
 

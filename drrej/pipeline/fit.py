@@ -142,7 +142,7 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
     >>> ratio.rows, ratio.loss.name, round(ratio.mean_loss, 4)  # in nats
     (1648, 'log', 0.061)
     """
-    options = options or RatioOptions()
+    options, rejector = options or RatioOptions(), source.named(rejector)
     rejector.need_calibration()
     loss = options.loss
     if loss is None:

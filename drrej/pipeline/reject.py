@@ -74,6 +74,9 @@ class Masking:
             ]
         )
         self.schema = with_index(plain, dump.pandas)
+        model = dump.options.model or rejector.model
+        if model is not None:
+            self.schema = self.schema.with_metadata((self.schema.metadata or {}) | {b"drrej.model": model.encode()})
 
     def __call__(self, block: Block) -> pa.RecordBatch:
         """The mask of a block."""
@@ -130,6 +133,7 @@ def reject(
     rows, rejected = sum(file.rows for file in files), sum(file.rejected for file in files)
     return MaskSummary(
         drrej_version=__version__,
+        **source.models(rejector),
         files=len(files),
         reused=sum(file.reused for file in files),
         rows=rows,

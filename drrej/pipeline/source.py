@@ -77,6 +77,21 @@ class Source(Struct, frozen=True):
         self.passed.see(summary.passed)
         check_bad_rows(summary.notes.bad_rows, summary.notes.rows, self.options.max_bad, summary.passed)
 
+    def models(self, rejector: Rejector) -> dict[str, str | None]:
+        """The model that made the predictions, and that of the rejector where it is another."""
+        model = self.options.model or rejector.model
+        return {"model": model, "rejector_model": None if rejector.model == model else rejector.model}
+
+    def named(self, rejector: Rejector) -> Rejector:
+        """A rejector that goes on being made, with the model of these predictions; raises if it has another."""
+        models = self.models(rejector)
+        if models["rejector_model"] is not None:
+            raise OptionError(
+                f"`model={self.options.model}`: the rejector was started on predictions of {rejector.model}; calibrate "
+                "again on those of the new version"
+            )
+        return rejector if models["model"] == rejector.model else replace(rejector, model=models["model"])
+
     def new_rejector(self, dump: Dump, precision: Precision) -> Rejector:
         """A rejector that has nothing yet but remembers how this dump is read."""
         columns = Columns(dump.columns.pattern, self.options.label or dump.label)
@@ -93,6 +108,7 @@ class Source(Struct, frozen=True):
             binary=dump.binary,
             precision=precision,
             normalize=bool(dump.options.normalize),
+            model=self.options.model,
         )
 
 

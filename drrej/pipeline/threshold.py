@@ -104,7 +104,7 @@ def choose_threshold(
     >>> found.accepted, found.rows  # at least 80 % of them
     (1319, 1648)
     """
-    options = options or ThresholdOptions()
+    options, rejector = options or ThresholdOptions(), source.named(rejector)
     _check(rule, rejector, options)
     if table and rule.promises:
         raise OptionError(f"`table` lists the cutoffs of a single target; it cannot be combined with {rule.asked}")

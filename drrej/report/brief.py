@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from drrej.documents.gates import TARGET
+from drrej.documents.gates import DRIFT_LEVEL, TARGET
 from drrej.documents.report import Report
 from drrej.errors import printable
 from drrej.report.tables import Table
@@ -16,6 +16,7 @@ from drrej.report.words import (
     found_words,
     gate_value,
     limit_words,
+    model_words,
     money,
     percent,
     percents,
@@ -27,8 +28,6 @@ from drrej.report.words import (
 _COLOURS = {"met": 32, "pass": 32, "certified": 32, "missed": 31, "fail": 31, "inconclusive": 33, "detected": 33}
 """ANSI colours of verdicts: green, red and yellow."""
 _BOLD, _DIM = 1, 2
-_DRIFT = 0.01
-"""The p-value below which drift counts as detected."""
 _MOST_PROMISES = 5
 
 
@@ -38,7 +37,8 @@ def render_brief(report: Report, heading: str, last: Sequence[tuple[str, str]] =
     def painted(text: str, code: int) -> str:
         return f"\x1b[{code}m{text}\x1b[0m" if colour and text.strip() else text
 
-    lines = [painted(printable(heading), _BOLD), "", painted(f"  {_answer(report)}", _BOLD)]
+    model = [f"  {model_words(report)}"] if report.model else []
+    lines = [painted(printable(heading), _BOLD), *model, "", painted(f"  {_answer(report)}", _BOLD)]
     if report.accepts is not None:
         by = "" if report.cutoff_by is None else f", by {report.cutoff_by},"
         lines.append(f"  {printable(f'A row is accepted{by} when {report.accepts}')}.")
@@ -118,7 +118,7 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
             yield "Gate", printable(gate.gate), "pass" if gate.passed else "fail", printable(gate_value(report, gate))
     p_value = report.drift.p_value
     if p_value is not None:
-        detected = p_value < _DRIFT
+        detected = p_value < DRIFT_LEVEL
         yield "Drift", "since the fit", "detected" if detected else "not detected", f"p = {p_value:.2g}"
 
 

@@ -23,6 +23,7 @@ from drrej.report.words import (
     gate_state,
     gate_value,
     money,
+    other_model,
     percent,
     percents,
     seen_by,
@@ -71,7 +72,8 @@ def render_page(report: Report) -> str:
     plots = page_plots(report, {name: text for name, (_, text, _) in texts.items()})
     made = (report.pictures or {}).get("made", {})
     accuracy = None if report.accuracy is None else report.accuracy.value
-    about = [(key.capitalize(), made.get(key)) for key in ("date", "data", "model")]
+    about = [(key.capitalize(), made.get(key)) for key in ("date", "data")]
+    about += [("Model", report.model or made.get("model")), ("Rejector for", report.rejector_model)]
     about.append(("Size", f"{counted(report.rows, 'row')}, {size_words(report)}"))
     target = target_of(report)
     return template("page.html.jinja").render(
@@ -85,7 +87,7 @@ def render_page(report: Report) -> str:
         decision=_decision(report),
         sentences=_SENTENCES,
         examples=[plain[id] for id in _EXAMPLES if id in plain],
-        seen_by=seen_by(report),
+        cautions=[line[:1].upper() + line[1:] for line in (other_model(report), seen_by(report)) if line],
         plots=[(texts[name][0], svg, texts[name][2]) for name, svg in plots.items()],
         wide=[table for id, table in plain.items() if id not in _ELSEWHERE],
         narrow=[plain[id] for id in _NARROW if id in plain],

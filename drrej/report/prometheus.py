@@ -24,12 +24,19 @@ def render_prometheus(report: Judged) -> str:
         lines += [f"# HELP {prefix}alarm Whether a monitor alarms.", f"# TYPE {prefix}alarm gauge"]
         alarms = report.get("alarms", ())
         lines += [f'{prefix}alarm{{monitor="{name}"}} {int(name in alarms)}' for name in ("risk", "coverage", "drift")]
+    if report.get("model"):
+        told = ",".join(f'{key}="{_quoted(report.get(key) or "")}"' for key in ("model", "rejector_model"))
+        lines += [f"# HELP {prefix}model_info The model.", f"# TYPE {prefix}model_info gauge"]
+        lines.append(f"{prefix}model_info{{{told}}} 1")
     if report.gates:
         lines += [f"# HELP {prefix}gate_passed Whether a gate passed.", f"# TYPE {prefix}gate_passed gauge"]
     for gate in report.gates:
-        text = _escaped(gate.gate).replace('"', '\\"')
-        lines.append(f'{prefix}gate_passed{{gate="{text}"}} {int(gate.passed)}')
+        lines.append(f'{prefix}gate_passed{{gate="{_quoted(gate.gate)}"}} {int(gate.passed)}')
     return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    return _escaped(text).replace('"', '\\"')
 
 
 def _escaped(text: str) -> str:

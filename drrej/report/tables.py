@@ -13,7 +13,7 @@ from drrej.documents.figures import Change, Proportion, Spread
 from drrej.documents.report import Calibration, Difference, ErrorFigures, Ranking, RegressionReport, Report, ScoreRow
 from drrej.documents.summaries import Cascade, Plan
 from drrej.errors import printable
-from drrej.report.words import figure, interval, money, percent, percents, plain, seen_by, unsure_order
+from drrej.report.words import figure, interval, model_words, money, percent, percents, plain, seen_by, unsure_order
 
 
 class Style(Struct, frozen=True):
@@ -69,7 +69,8 @@ def _(report: Report | RegressionReport) -> str:
             decision += f" (ratio of {figure(report.tau, 6)} or less)"
     if isinstance(report, Report) and report.accepts is not None:
         decision = f"accepts {printable(report.accepts)}; {decision}"
-    return f"{report.rows} rows, {what}; {decision}"
+    model = "" if report.model is None else f"\n{model_words(report)}"
+    return f"{report.rows} rows, {what}; {decision}{model}"
 
 
 @tables.register

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drrej.documents.document import Document
-from drrej.documents.gates import FRESH, TARGET
+from drrej.documents.gates import VERDICTS
 from drrej.errors import printable
 from drrej.report.tables import Table, heading, tables
 from drrej.report.words import gate_state, gate_value, target_lines
@@ -15,7 +15,7 @@ def render_text(report: Document) -> str:
     """Sections separated by empty lines; no line is wider than about 80 columns."""
     gates = [
         f"{_MARKS[gate_state(report, gate)]}  {gate.gate}  "
-        f"({'' if gate.gate in (TARGET, FRESH) else 'value '}{gate_value(report, gate)})"
+        f"({'' if gate.gate in VERDICTS else 'value '}{gate_value(report, gate)})"
         for gate in getattr(report, "gates", ())
     ]
     sections = [heading(report).split("\n"), target_lines(report), *(aligned(table) for table in tables(report)), gates]

@@ -9,9 +9,11 @@ from typing import Any
 
 from drrej.documents.document import Document, GateRow
 from drrej.documents.figures import Promise, Spread, Target, TotalCost
-from drrej.documents.gates import FRESH, TARGET
+from drrej.documents.gates import DRIFT, FRESH, TARGET
 from drrej.documents.report import RegressionReport, Report
+from drrej.documents.summaries import MaskSummary
 from drrej.documents.words import MEANS
+from drrej.errors import printable
 
 # Figures
 
@@ -133,7 +135,7 @@ def percents_against(shares: Sequence[float], limit: float) -> list[str]:
 
 def warnings_of(report: Document) -> list[str]:
     """What a report is to be read with care for: used rows, a doubtful order, ties, labels that look swapped."""
-    lines = []
+    lines = [other_model(report)] if isinstance(report, Report | RegressionReport) and report.rejector_model else []
     if isinstance(report, Report | RegressionReport) and report.seen_by is not None:
         lines.append(f"{seen_by(report)}, and intervals and p-values do not hold; report on rows that no step has seen")
     if isinstance(report, Report) and report.unsure_order is not None:
@@ -187,6 +189,22 @@ def _hidden(report: Report, promise: Promise) -> Iterator[str]:
 
 _FAR = 3.0
 """A class is far below a target if its error rate surely is more than so many times the limit."""
+
+
+def model_words(report: Report | RegressionReport) -> str:
+    """Which model the predictions are of, if that is known."""
+    made_for = "" if report.rejector_model is None else f"; the rejector was made for {report.rejector_model}"
+    return "" if report.model is None else printable(f"predictions of {report.model}{made_for}")
+
+
+def other_model(report: Report | RegressionReport | MaskSummary) -> str:
+    """A warning where the predictions are not of the model that the rejector was made for."""
+    if report.rejector_model is None:
+        return ""
+    return (
+        f"these predictions are of {report.model}, but the rejector was made for {report.rejector_model}: what it "
+        "promises is about that version; gate on drift, target and coverage.drop to see whether it still fits"
+    )
 
 
 def _steps(report: Report | RegressionReport) -> str:
@@ -362,6 +380,8 @@ def gate_value(report: Document, gate: GateRow) -> str:
         return target.verdict
     if gate.gate == FRESH and isinstance(report, Report | RegressionReport):
         return "no step has used these rows" if gate.passed else f"used by {_steps(report)}"
+    if gate.gate == DRIFT:
+        return f"{'not ' if gate.passed else ''}detected since the fit (p = {gate.value:.2g})"
     return against(gate.value, gate.limit)
 
 
@@ -372,4 +392,6 @@ def gate_words(report: Document, gate: GateRow, signs: Signs = ASCII) -> str:
         return sentence(report, target, target.deciding, signs)
     if gate.gate == FRESH and isinstance(report, Report | RegressionReport):
         return f"{FRESH}: {seen_by(report) or gate_value(report, gate)}"
+    if gate.gate == DRIFT:
+        return f"{DRIFT}: {gate_value(report, gate)}"
     return f"{gate.gate}: the value is {against(gate.value, gate.limit)}"

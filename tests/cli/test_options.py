@@ -240,6 +240,7 @@ def cascade_of(name: str) -> str:
 CASES: dict[str, dict[str, Case]] = {
     "calibrate": {
         **bad(BASES["calibrate"]),
+        "--model": Acts("--model net@8"),
         "dumps": Acts("test.parquet"),
         "--output": Acts("-o new.json"),
         "--force": Acts("--force", "val.parquet -o there.json"),
@@ -256,6 +257,7 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "fit": {
         **bad(BASES["fit"]),
+        "--model": Acts("--model net@8"),
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r cal.json", "val.parquet"),
         "--temperature": Acts("--temperature 3", "val.parquet"),
@@ -276,6 +278,7 @@ CASES: dict[str, dict[str, Case]] = {
     },
     "threshold": {
         **bad(BASES["threshold"]),
+        "--model": Acts("--model net@8"),
         **unknown(RISK),
         "dumps": Acts("test.parquet"),
         "--rejector": Acts("-r fit.json", "val.parquet --coverage 0.8"),
@@ -331,7 +334,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--no-labels": Acts("--no-labels"),
         "--examples": Acts("--examples key"),
         "--title": Refused("--title Weekly", "--title is for a page"),
-        "--model": Refused("--model resnet", "--model is for a page"),
+        "--model": Acts("--model net@8"),
         "--compare": Acts("--compare"),
         "--rival": Acts("--rival trust"),
         "--rival-order": Acts("--rival-order low", "val.parquet -r r.json --verbose --rival trust"),
@@ -356,6 +359,7 @@ CASES: dict[str, dict[str, Case]] = {
     "reject": {
         **scored(BASES["reject"]),
         **bad(BASES["reject"]),
+        "--model": Acts("--model net@8"),
         "--update": Acts("--update", "val.parquet -r r.json -o masks/"),
         "--log": Acts("--log json"),
         "--summary": Acts("--summary new.json"),

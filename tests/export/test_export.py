@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -179,10 +182,216 @@ def test_what_cannot_be_exported_exactly_is_refused() -> None:
     costs = CostLoss(tuple(tuple(float(a != b) for a in range(4)) for b in range(4)))
     with pytest.raises(OptionError, match="cost matrix cannot be exported exactly"):
         export(rejector_for("logits", "temperature", costs), "python")
-    trust = np.linspace(0.01, 0.99, 200)
-    scored = drrej.fit_rejector(scores=trust, correct=np.random.default_rng(3).random(200) < trust, coverage=0.5)
-    with pytest.raises(OptionError, match="made of the score 'score': an export needs classes"):
-        export(scored, "js")
+    rejector = rejector_for("logits", "temperature", "log")
+    groups = tuple(GroupThreshold(name, None, 0.2, 9, 3, 0.3) for name in "013")
+    chosen = replace(rejector.need_threshold(), by="prediction", tau=None, cutoff=None, groups=groups)
+    with pytest.raises(OptionError, match="no cutoff for the class 2"):
+        export(replace(rejector, threshold=chosen), "python")
+    for columns in ("logit_*", "a,b,c"):
+        with pytest.raises(OptionError, match="name the column of lists, or the 4 columns in the order of the classes"):
+            export(rejector, "sql", scores=columns)
+
+
+RANDOM = np.random.default_rng(3)
+TRUST = RANDOM.random(1500)
+SCORED: dict[str, Any] = {
+    "logistic": (TRUST, {"calibrator": "logistic"}),
+    "beta": (TRUST, {"calibrator": "beta"}),
+    "isotonic": (TRUST, {"calibrator": "isotonic"}),
+    "distance": (9.0 - 20.0 * TRUST, {"lower_is_better": True}),
+    "risk": (1.0 - TRUST, {"lower_is_better": True, "calibrator": "beta"}),
+    "several": (np.stack([TRUST, RANDOM.normal(size=1500)], axis=1), {}),
+}
+RIGHT = RANDOM.random(1500) < TRUST
+
+
+def scored(name: str) -> drrej.Rejector:
+    scores, more = SCORED[name]
+    return drrej.fit_rejector(scores=scores, correct=RIGHT, coverage=0.5, **more)
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_scores_of_any_kind(name: str, tmp_path: Path) -> None:
+    rejector = scored(name)
+    scores = random_scores(rejector, ROWS, 5)
+    module = module_of(export(rejector, "python"))
+    assert module["check"]() == 0
+    assert_same(rejector, scores, module["decide_many"](scores))
+    for bad in (np.nan, np.inf, *([2.0, -0.1] if name in ("beta", "isotonic", "risk") else [])):
+        with pytest.raises(ValueError, match="no usable scores"):
+            module["decide"]([bad, 0.0] if name == "several" else bad)
+    if shutil.which("node"):
+        (tmp_path / "decide.mjs").write_bytes(export(rejector, "js", golden=ROWS))
+        done = subprocess.run(["node", str(tmp_path / "decide.mjs")], capture_output=True, text=True, timeout=60)
+        assert done.stdout == f"{ROWS} golden rows, 0 different\n", done.stderr
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect()
+    connection.execute(export(rejector, "sql", golden=ROWS).decode())
+    assert connection.execute("from drrej_check").fetchall() == [(ROWS, 0)]
+    pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    session = runtime.InferenceSession(export(rejector, "onnx"), providers=["CPUExecutionProvider"])
+    names = ["prediction", "loss", "ratio", "rejected"]
+    assert_same(rejector, scores, dict(zip(names, session.run(names, {"scores": scores}), strict=True)))
+
+
+@pytest.fixture(scope="module")
+def postgres(tmp_path_factory: Any) -> Any:
+    """A server of its own, which listens on a socket in a folder; a function that sends it SQL."""
+    places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    found = shutil.which("initdb") or (str(places[-1] / "initdb") if places else None)
+    if found is None or shutil.which("psql") is None:
+        pytest.skip("PostgreSQL is not installed")
+    folder = Path(tempfile.mkdtemp(prefix="pg"))  # the path of a socket is short
+    user: dict[str, Any] = {"cwd": folder, "check": True, "capture_output": True, "timeout": 60}
+    if os.geteuid() == 0:  # as which it does not run
+        try:
+            shutil.chown(folder, "postgres")
+        except LookupError:
+            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+        user |= {"user": "postgres", "extra_groups": []}
+    control = [str(Path(found).parent / "pg_ctl"), "-D", str(folder / "data"), "-w"]
+    subprocess.run([found, "-D", str(folder / "data"), "-A", "trust", "-U", "postgres"], **user)
+    options = f"-k {folder} -c listen_addresses='' -c fsync=off"
+    subprocess.run([*control, "-o", options, "-l", str(folder / "log"), "start"], **{**user, "capture_output": False})
+
+    def ask(sql: bytes | str) -> str:
+        asked = ["psql", "-h", str(folder), "-U", "postgres", "-Atq", "-v", "ON_ERROR_STOP=1"]
+        text = sql.decode() if isinstance(sql, bytes) else sql
+        done = subprocess.run(asked, input=text, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr[:1000]
+        return done.stdout.strip()
+
+    try:
+        yield ask
+    finally:
+        subprocess.run([*control, "-m", "immediate", "stop"], **user)
+        shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(("kind", "calibrator", "loss"), CASES)
+def test_postgres(postgres: Any, kind: str, calibrator: str, loss: str) -> None:
+    postgres(export(rejector_for(kind, calibrator, loss), "sql", golden=ROWS, dialect="postgres"))
+    assert postgres("select * from drrej_check") == f"{ROWS}|0"
+
+
+@pytest.mark.parametrize("name", SCORED)
+def test_postgres_on_scores_of_any_kind(postgres: Any, name: str) -> None:
+    postgres(export(scored(name), "sql", golden=ROWS, dialect="postgres"))
+    assert postgres("select * from drrej_check") == f"{ROWS}|0"
+
+
+def test_postgres_rejects_what_is_missing_and_knows_groups(postgres: Any) -> None:
+    names = ["it's", "b", "c", "d"]
+    rejector = drrej.fit_rejector(LOGITS, np.array(names)[LABELS], coverage=0.7, loss="log", classes=names)
+    cutoffs = {"north": 0.2, "o'er": 0.6}
+    groups = tuple(GroupThreshold(name, None, cutoff, 9, 3, 0.3) for name, cutoff in cutoffs.items())
+    chosen = replace(rejector.need_threshold(), by="region", tau=None, cutoff=None, groups=groups)
+    postgres(export(replace(rejector, threshold=chosen), "sql", golden=60, scores="l0,l1,l2,l3", dialect="postgres"))
+    assert postgres("select * from drrej_check") == "60|0"
+    assert postgres("select prediction, loss, rejected from drrej_decide(array[9, 0, 0, 0], 'north')")[:5] == "it's|"
+    for row in (
+        "array[9, 0, 0, 0], 'south'",
+        "array[9, 0, 0], 'north'",
+        "null, 'north'",
+        "array[9, 0, null, 0], 'north'",
+    ):
+        assert postgres(f"select rejected from drrej_decide({row})") == "t"
+
+
+def test_wide_columns_in_duckdb() -> None:
+    duckdb = pytest.importorskip("duckdb")
+    rejector = rejector_for("logits", "temperature", "log")
+    scores, connection = random_scores(rejector, ROWS, 5), duckdb.connect()
+    connection.execute(export(rejector, "sql", scores='l0,l1,l2,the "last"').decode())
+    assert connection.execute("from drrej_check").fetchall() == [(12, 0)]
+    names = ["l0", "l1", "l2", 'the "last"']
+    table = pa.table({"row": np.arange(ROWS), **dict(zip(names, scores.T, strict=True))})
+    connection.register("dump", table)
+    asked = "select prediction, loss, ratio, rejected from drrej_decide('dump') order by row"
+    assert_same(rejector, scores, connection.execute(asked).fetchnumpy())
+    connection.register("holes", table.set_column(1, "l0", pa.array([None] * ROWS, pa.float64())))
+    found = connection.execute("select bool_and(rejected), count(prediction) from drrej_decide('holes')").fetchall()
+    assert found == [(True, 0)]
+
+
+@pytest.mark.parametrize("excess", [5e-7, 2e-6, 5e-5, 2e-4, 4e-3, 6e-3, 7.5e-3, 9e-3])
+@pytest.mark.parametrize("kind", ["float64", "float32", "float16", "bfloat16"])
+def test_sums_of_probabilities_are_judged_as_drrej_does(kind: str, excess: float) -> None:
+    rejector = rejector_for("probs", "temperature", "log")
+    module = module_of(export(rejector, "python"))
+    if "duck" not in _KEPT:
+        duckdb = pytest.importorskip("duckdb")
+        _KEPT["duck"] = duckdb.connect()
+        _KEPT["duck"].execute(export(rejector, "sql", scores="s").decode())
+    row = np.array([0.4999, 0.24, 0.25, 0.01 + excess])
+    row = row.astype(np.float32 if kind == "bfloat16" else kind).astype(float)
+    if kind == "bfloat16":
+        row = (row.astype(np.float32).view(np.uint32) & 0xFFFF0000).view(np.float32).astype(float)
+    try:
+        rejector.predict(row[None])
+        usable = True
+    except drrej.errors.DumpError:
+        usable = False
+    for call in (module["decide"], lambda each: module["decide_many"]([each])):
+        if usable:
+            call(row)
+        else:
+            with pytest.raises(ValueError, match="no usable scores"):
+                call(row)
+    _KEPT["duck"].register("one", pa.table({"s": [row.tolist()]}))
+    assert _KEPT["duck"].execute("select count(loss) from drrej_decide('one')").fetchall() == [(int(usable),)]
+
+
+_KEPT: dict[str, Any] = {}
+
+
+@pytest.mark.parametrize("opset", [13, 17])
+def test_a_decision_at_the_end_of_a_model(opset: int, tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx")
+    runtime = pytest.importorskip("onnxruntime")
+    from onnx import TensorProto, helper, numpy_helper
+
+    weights = np.random.default_rng(1).normal(size=(3, 4)).astype(np.float32) * 4
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["logits"])]
+    given, out = (
+        helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", width])
+        for name, width in (("x", 3), ("logits", 4))
+    )
+    graph = helper.make_graph(nodes, "net", [given], [out], [numpy_helper.from_array(weights, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    path, rejector = tmp_path / "net.onnx", rejector_for("logits", "temperature", "learned")
+    onnx.save(model, path)
+    rejector.save(tmp_path / "r.json")
+    asked = ("export", tmp_path / "r.json", "--to", "onnx", "--append", path, "-o", tmp_path / "both.onnx")
+    succeed(*asked)
+    session = runtime.InferenceSession(str(tmp_path / "both.onnx"), providers=["CPUExecutionProvider"])
+    rows = np.random.default_rng(2).normal(size=(ROWS, 3)).astype(np.float32)
+    names = ["logits", "prediction", "loss", "ratio", "rejected"]
+    logits, *found = session.run(names, {"x": rows})
+    assert_same(rejector, logits.astype(float), dict(zip(names[1:], found, strict=True)))
+    both = (tmp_path / "both.onnx").read_bytes()
+    with pytest.raises(OptionError, match="say which output has the scores"):
+        export(rejector, "onnx", append=both)
+    with pytest.raises(OptionError, match=r"the model has an output .* already"):
+        export(rejector, "onnx", append=both, scores="logits")
+    with pytest.raises(OptionError, match="the model has 4 scores per row, but the rejector is for 3"):
+        export(drrej.fit_rejector(LOGITS[:, :3], LABELS % 3, coverage=0.7), "onnx", append=path.read_bytes())
+    with pytest.raises(OptionError, match="not an ONNX model"):
+        export(rejector, "onnx", append=b"text")
+
+
+def test_golden_rows_are_written_beside_the_export(tmp_path: Path) -> None:
+    rejector = rejector_for("logits", "temperature", "log")
+    rejector.save(tmp_path / "r.json")
+    succeed("export", tmp_path / "r.json", "--to", "js", "-o", tmp_path / "decide.mjs", "--golden", "50")
+    rows = [json.loads(line) for line in (tmp_path / "decide.golden.jsonl").read_text().splitlines()]
+    assert len(rows) == 50
+    own = replace(rejector, precision="float64").score(np.array([[float(v) for v in row["scores"]] for row in rows]))
+    assert [row["rejected"] for row in rows] == own.rejected.tolist()
+    assert [row["loss"] for row in rows] == own.loss.tolist()
+    succeed("export", tmp_path / "r.json", "--to", "js", "-o", tmp_path / "other.mjs")
+    assert not (tmp_path / "other.golden.jsonl").exists()
 
 
 def test_the_header_tells_of_float32() -> None:
@@ -199,3 +408,6 @@ def test_the_command_writes_a_file_that_needs_no_numpy(tmp_path: Path) -> None:
     assert done.stdout == "40 golden rows, 0 different\n", done.stderr
     refused = command("export", str(tmp_path / "r.json"), "--to", "js", "--scores", "s")
     assert (refused.code, "--scores requires --to sql" in refused.err) == (2, True)
+    for given in (("--dialect", "postgres"), ("--append", "m.onnx")):
+        refused = command("export", str(tmp_path / "r.json"), "--to", "js", *given)
+        assert (refused.code, f"{given[0]} requires --to" in refused.err) == (2, True)

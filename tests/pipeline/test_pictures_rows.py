@@ -77,7 +77,6 @@ def test_what_is_wrong_is_said(world: dict[str, Any], tmp_path: Path) -> None:
     assert "--examples: name the columns" in fail(*asked, "--examples", ",")
     assert "--examples needs labels" in fail(*asked, "--examples", "id", "--no-labels")
     assert "--title is for a page" in fail(*asked, "--title", "T")
-    assert "--model is for a page" in fail(*asked, "--model", "M", "-o", tmp_path / "r.json")
 
 
 def test_a_page_has_a_day_that_can_be_fixed(world: dict[str, Any], tmp_path: Path, monkeypatch: Any) -> None:

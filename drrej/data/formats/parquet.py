@@ -200,7 +200,8 @@ def with_range(schema: pa.Schema, parts: Sequence[DumpFile]) -> pa.Schema:
             return schema
     (start, _, step, name), stop = indexes[0], indexes[-1][1]
     found = {"kind": "range", "start": start, "stop": stop, "step": step, "name": name}
-    return schema.with_metadata({_PANDAS: json.dumps(tree | {"index_columns": [found]}).encode()})
+    index = {_PANDAS: json.dumps(tree | {"index_columns": [found]}).encode()}
+    return schema.with_metadata((schema.metadata or {}) | index)
 
 
 def _tree(noted: bytes | None) -> dict[str, Any] | None:

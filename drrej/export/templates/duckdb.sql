@@ -2,7 +2,7 @@
 -- from drrej_decide('predictions') has all columns of the table or view and: prediction, loss, ratio, rejected.
 -- Rows without usable scores are rejected, and their loss is null. `from drrej_check` tells how many golden rows differ.
 create or replace macro drrej_decide(source) as table
-with input as (select t.*, @COLUMN@ as @INPUT@, @OTHER@, @GROUP@ as grouped from query_table(source) t),
+with step_0 as (select t.*, @COLUMN@ as @INPUT@, @OTHER@, @GROUP@ as grouped from query_table(source) t),
   @STEPS@
 select * exclude (@INTERNAL@),
   case when bad then null else @NAMED@ end as prediction,

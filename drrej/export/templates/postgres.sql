@@ -1,0 +1,23 @@
+-- @ABOUT@
+-- select t.*, d.* from predictions t cross join lateral drrej_decide(@CALL@) d;
+-- has all columns of the table and: prediction, loss, ratio, rejected. Rows without usable scores are rejected, and
+-- their loss is null. `select * from drrej_check` tells how many golden rows differ.
+drop view if exists drrej_check;
+drop function if exists drrej_decide(@KIND@, text);
+create function drrej_decide(@INPUT@ @KIND@, grouped text default null)
+returns table (prediction @PREDICTED@, loss float8, ratio float8, rejected boolean) language sql immutable as $drrej$
+with step_0 as (select drrej_decide.@INPUT@ as @INPUT@, drrej_decide.grouped as grouped),
+  @STEPS@
+select case when bad then null else @NAMED@ end,
+  case when bad then null else loss end,
+  case when bad then null else ratio end,
+  not coalesce(not bad and loss < @CUTOFF@, false)
+from @LAST@
+$drrej$;
+
+create view drrej_check as select count(*) as golden_rows, count(*) filter (where not (
+  coalesce(prediction::text = golden_prediction, false) and rejected = golden_rejected
+  and abs(loss - golden_loss) <= 1e-12 * golden_loss)) as different
+from (values
+  @GOLDEN@
+) t(@HEAD@, golden_prediction, golden_loss, golden_rejected) cross join lateral drrej_decide(@CALL@) d;
