@@ -221,10 +221,14 @@ def risk_candidates(
         ranks = tuple(np.rint(shares * rows / shares[-1]).astype(np.int64).tolist())
 
     def tested(risk: float) -> tuple[Floats, Booleans]:
+        planned = max((number for number in _ROUND if number <= risk), default=risk)
         if levels is None:
-            return walk(_starts_at(blocks or (), rows, risk, delta), ends, first_failure(at, risk))
+            starts = planned_starts(blocks or (), rows, planned, delta)
+            if planned < risk:  # as many errors are allowed at a lower rank
+                starts = tuple((first_rank(rank, risk, share, planned), share) for rank, share in starts)
+            return walk(starts, ends, first_failure(at, risk))
         chances = np.where(accepted > 0, at_most(errors, np.maximum(accepted, 1), risk), 1.0)
-        return walk(level_starts(blocks or (), ranks, risk, delta), ends, first_above(chances))
+        return walk(level_starts(blocks or (), ranks, planned, delta), ends, first_above(chances))
 
     found, certified = tested(risk)
     for larger in _ROUND[bisect.bisect_right(_ROUND, risk) :]:
@@ -241,13 +245,6 @@ def _points(curve: Curve, flat: float | None, levels: Floats | None = None) -> t
         cutoffs = np.append(cutoffs[cutoffs < flat], flat)
     place = np.searchsorted(curve.losses, cutoffs)
     return cutoffs, np.append(0, curve.accepted)[place], np.append(0, curve.errors)[place]
-
-
-def _starts_at(blocks: ErrorBlocks, rows: int, risk: float, delta: float) -> Starts:
-    """Starts that were planned for the round number below a risk, at the ranks with as many allowed errors for it."""
-    planned = max((number for number in _ROUND if number <= risk), default=risk)
-    starts = planned_starts(blocks, rows, planned, delta)
-    return starts if planned == risk else tuple((first_rank(at, risk, share, planned), share) for at, share in starts)
 
 
 def few_levels(quantiles: Sequence[float]) -> Floats | None:
