@@ -45,9 +45,9 @@ def curve_of(losses: Array, wrong: Array) -> Curve:
 
 def every_rank(points: Curve, fit: Fitted, risk: float, delta: float) -> float:
     """Drrej: every cutoff of the fresh rows, runs from starts that are planned on the rows of the fit."""
-    known = (
-        (error_blocks(curve_of(fit.losses, fit.wrong)), loss_quantiles(np.sort(fit.losses))) if fit.losses.size else ()
-    )
+    known: Any = ()
+    if fit.losses.size:
+        known = error_blocks(curve_of(fit.losses, fit.wrong)), loss_quantiles(np.sort(fit.losses))
     best = risk_candidates(points, NEVER_FLAT, risk, delta, *known).largest(risk)
     return -math.inf if best is None else math.inf if best.cutoff is None else best.cutoff
 
