@@ -12,6 +12,7 @@ import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -183,10 +184,8 @@ def most_errors(rows: int, risk: float, level: float) -> int:
 
 def first_rank(rows: int, risk: float, level: float, planned: float | None = None) -> int:
     """The first rank that passes with the errors with which `rows` do (at the risk for which they were planned)."""
-    errors = most_errors(rows, planned or risk, level)
-    if errors < 0 and not planned:
-        return rows
-    return bisect.bisect_left(range(rows), -level, key=lambda rank: -at_most(max(errors, 0), rank, risk))
+    errors = max(0, most_errors(rows, planned or risk, level))
+    return bisect.bisect_left(range(rows), -level, key=lambda rank: -at_most(errors, rank, risk))
 
 
 @functools.lru_cache(maxsize=256)
@@ -214,28 +213,27 @@ def risk_candidates(
     rows, ends = int(accepted[-1]), accepted
     if not rows:
         return Candidates(cutoffs[:0], accepted[:0], errors[:0], cutoffs[:0], accepted[:0] > 0, delta)
-    if levels is None:
-        at = error_ranks(accepted, errors)
-    else:
+    if levels is not None:
         ends, shares = np.arange(cutoffs.size) + 1, np.searchsorted(quantiles, cutoffs)
         ranks = tuple(np.rint(shares * rows / shares[-1]).astype(np.int64).tolist())
+    at = error_ranks(accepted, errors)
 
     def tested(risk: float) -> tuple[Floats, Booleans]:
         planned = max((number for number in _ROUND if number <= risk), default=risk)
-        if levels is None:
-            starts = planned_starts(blocks or (), rows, planned, delta)
-            if planned < risk:  # as many errors are allowed at a lower rank
-                starts = tuple((first_rank(rank, risk, share, planned), share) for rank, share in starts)
-            return walk(starts, ends, first_failure(at, risk))
-        chances = np.where(accepted > 0, at_most(errors, np.maximum(accepted, 1), risk), 1.0)
-        return walk(level_starts(blocks or (), ranks, planned, delta), ends, first_above(chances))
+        if levels is not None:
+            chances = np.where(accepted > 0, at_most(errors, np.maximum(accepted, 1), risk), 1.0)
+            return walk(level_starts(blocks or (), ranks, planned, delta), ends, first_above(chances))
+        starts = planned_starts(blocks or (), rows, planned, delta)
+        if planned < risk:  # as many errors are allowed at a lower rank
+            starts = tuple((first_rank(rank, risk, share, planned), share) for rank, share in starts)
+        return walk(starts, ends, first_failure(at, risk))
 
     found, certified = tested(risk)
     for larger in _ROUND[bisect.bisect_right(_ROUND, risk) :]:
         if not certified.any():
             break
         certified &= ends <= np.max(ends, where=tested(larger)[1], initial=0)
-    return _as_candidates(cutoffs, accepted, errors, found, certified, delta)
+    return _as_candidates(delta, cutoffs, accepted, errors, found, certified)
 
 
 def _points(curve: Curve, flat: float | None, levels: Floats | None = None) -> tuple[Floats, Ranks, Ranks]:
@@ -298,7 +296,7 @@ def error_blocks(curve: Curve) -> ErrorBlocks:
 def planned_starts(blocks: ErrorBlocks, rows: int, risk: float, delta: float) -> Starts:
     """The usual starts, or one with all of delta at a rank where one more error is allowed."""
     usual = risk_starts(rows, risk, delta)
-    if rows > _MOST_PLANNED or rows * risk > _MOST_ERRORS or risk == 0:
+    if rows * risk > _MOST_ERRORS:
         return usual
     ranks = first_ranks(rows, risk, delta)
     steps = np.unique(np.geomspace(1, max(ranks.size, 1), _STEPS).astype(np.int64)) - 1
@@ -323,7 +321,7 @@ def _best_starts(usual: Starts, others: tuple[Starts, ...], blocks: ErrorBlocks,
     Where the blocks are of few rows, a gain over the usual ones has to be surer.
     """
     fitted = sum(count for count, _ in blocks)
-    if not fitted or not 0 < risk < 1:
+    if not fitted or not 0 < risk < 1 or ranks[-1] > _MOST_PLANNED:
         return usual
     reach = _virtual_reach(blocks, ranks, risk)
     base, needed = reach(usual), 0.25 * max(1.0, 5.0 / (fitted * risk))
@@ -405,14 +403,13 @@ def first_failure(at: Ranks, risk: float) -> FirstFailure:
     return tested
 
 
-def _as_candidates(
-    cutoffs: Floats, accepted: Ranks, errors: Ranks, levels: Floats, certified: Booleans, delta: float
-) -> Candidates:
+def _as_candidates(delta: float, *columns: Any) -> Candidates:
     """All candidates, or evenly spaced ones and those on both sides of a change."""
+    levels, certified = columns[-2:]
     even = np.linspace(0, levels.size - 1, min(levels.size, _LISTED)).astype(np.int64)
     changes = np.flatnonzero((np.diff(levels) != 0) | np.diff(certified))
     at = np.unique(np.concatenate([even, changes, changes + 1]))
-    return Candidates(cutoffs[at], accepted[at], errors[at], levels[at], certified[at], delta)
+    return Candidates(*(column[at] for column in columns), delta)
 
 
 def certify_risk(candidates: Candidates, rows: int, risk: float, asked: str) -> Certificate:
@@ -500,7 +497,7 @@ def joint_candidates(curve: Curve, ratio: DensityRatio, risk: float, coverage: f
         )
     cutoffs, accepted, errors = _points(curve, ratio.flat_start)
     found, certified = walk(((least, delta - share),), accepted, first_failure(error_ranks(accepted, errors), risk))
-    return _as_candidates(cutoffs, accepted, errors, found, certified, delta)
+    return _as_candidates(delta, cutoffs, accepted, errors, found, certified)
 
 
 def certify_both(curve: Curve, candidates: Candidates, risk: float, coverage: float) -> Certificate:
