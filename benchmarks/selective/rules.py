@@ -17,6 +17,7 @@ import numpy as np
 
 from drrej.core.certify import error_blocks, risk_candidates
 from drrej.core.curves import Curve
+from drrej.core.drift import loss_quantiles
 from drrej.core.intervals import at_most
 from drrej.core.ratio import DensityRatio
 
@@ -44,8 +45,10 @@ def curve_of(losses: Array, wrong: Array) -> Curve:
 
 def every_rank(points: Curve, fit: Fitted, risk: float, delta: float) -> float:
     """Drrej: every cutoff of the fresh rows, runs from starts that are planned on the rows of the fit."""
-    blocks = error_blocks(curve_of(fit.losses, fit.wrong)) if fit.losses.size else None
-    best = risk_candidates(points, NEVER_FLAT, risk, delta, blocks).largest(risk)
+    known: Any = ()
+    if fit.losses.size:
+        known = error_blocks(curve_of(fit.losses, fit.wrong)), loss_quantiles(np.sort(fit.losses))
+    best = risk_candidates(points, NEVER_FLAT, risk, delta, *known).largest(risk)
     return -math.inf if best is None else math.inf if best.cutoff is None else best.cutoff
 
 

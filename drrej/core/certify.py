@@ -11,7 +11,8 @@ import bisect
 import functools
 import itertools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -42,6 +43,10 @@ _LISTED = 2000
 """Candidates that are listed when there are more."""
 _PIECE = 4096
 """Errors that are looked at together."""
+_ROUND = tuple(float(f"{x}e-{power}") for power in range(9, 0, -1) for x in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
+"""Risks for which tests are planned."""
+_MOST_LEVELS, _TIES = 32, 4
+"""Losses have levels if they are no more, and that many times fewer than the quantiles."""
 
 
 class Candidates(Struct, frozen=True):
@@ -128,14 +133,12 @@ def walk(starts: Starts, ends: Ranks, first_failure: FirstFailure) -> tuple[Floa
     rows, level = int(ends[-1]), 0.0
     levels, certified = np.zeros(ends.size), np.zeros(ends.size, bool)
     for first, last, share in _runs(starts, rows):
-        least = first + (level == 0.0)  # a rank that opens a run certifies nothing
         level += share
         failure = first_failure(first, last, level)
         most = last if failure is None else failure - 1
         begin, end = np.searchsorted(ends, [first, last if failure is None else failure])
         levels[begin : end + 1] = level
-        certified |= (ends >= least) & (ends <= most)
-        certified |= (ends == rows) & (most == rows)
+        certified |= (ends >= first) & (ends <= most)
         level = level if failure is None else 0.0
     return levels, certified
 
@@ -179,11 +182,9 @@ def most_errors(rows: int, risk: float, level: float) -> int:
     return bisect.bisect_right(range(rows + 1), level, key=lambda errors: at_most(errors, rows, risk)) - 1
 
 
-def first_rank(rows: int, risk: float, level: float) -> int:
-    """The first rank with as many allowed errors as `rows` have: it passes whenever that does."""
-    errors = most_errors(rows, risk, level)
-    if errors < 0:
-        return rows
+def first_rank(rows: int, risk: float, level: float, planned: float | None = None) -> int:
+    """The first rank that passes with the errors with which `rows` do (at the risk for which they were planned)."""
+    errors = max(0, most_errors(rows, planned or risk, level))
     return bisect.bisect_left(range(rows), -level, key=lambda rank: -at_most(errors, rank, risk))
 
 
@@ -195,12 +196,64 @@ def risk_starts(rows: int, risk: float, delta: float) -> Starts:
 
 
 def risk_candidates(
-    curve: Curve, ratio: DensityRatio, risk: float, delta: float, blocks: ErrorBlocks | None = None
+    curve: Curve,
+    ratio: DensityRatio,
+    risk: float,
+    delta: float,
+    blocks: ErrorBlocks | None = None,
+    quantiles: Sequence[float] = (),
 ) -> Candidates:
-    """Test every cutoff from the safest up; `blocks` of other rows help to plan where to start."""
-    rows, _ = curve.below(ratio.flat_start)
-    starts = planned_starts(blocks or (), rows, risk, delta) if rows else ()
-    return _tested(curve, ratio, risk, starts, delta)
+    """Test cutoffs from the safest up: every one, or where other rows have few distinct losses those between them.
+
+    `blocks` and `quantiles` of other rows help to plan where to start. What is certified for a risk is certified for
+    each larger one.
+    """
+    levels = few_levels(quantiles)
+    cutoffs, accepted, errors = _points(curve, ratio.flat_start, levels)
+    rows, ends = int(accepted[-1]), accepted
+    if not rows:
+        return Candidates(cutoffs[:0], accepted[:0], errors[:0], cutoffs[:0], accepted[:0] > 0, delta)
+    if levels is not None:
+        ends, shares = np.arange(cutoffs.size) + 1, np.searchsorted(quantiles, cutoffs)
+        ranks = tuple(np.rint(shares * rows / shares[-1]).astype(np.int64).tolist())
+    at = error_ranks(accepted, errors)
+
+    def tested(risk: float) -> tuple[Floats, Booleans]:
+        planned = max((number for number in _ROUND if number <= risk), default=risk)
+        if levels is not None:
+            chances = np.where(accepted > 0, at_most(errors, np.maximum(accepted, 1), risk), 1.0)
+            return walk(level_starts(blocks or (), ranks, planned, delta), ends, first_above(chances))
+        starts = planned_starts(blocks or (), rows, planned, delta)
+        if planned < risk:  # as many errors are allowed at a lower rank
+            starts = tuple((first_rank(rank, risk, share, planned), share) for rank, share in starts)
+        return walk(starts, ends, first_failure(at, risk))
+
+    found, certified = tested(risk)
+    for larger in _ROUND[bisect.bisect_right(_ROUND, risk) :]:
+        if not certified.any():
+            break
+        certified &= ends <= np.max(ends, where=tested(larger)[1], initial=0)
+    return _as_candidates(delta, cutoffs, accepted, errors, found, certified)
+
+
+def _points(curve: Curve, flat: float | None, levels: Floats | None = None) -> tuple[Floats, Ranks, Ranks]:
+    """Cutoffs up to where the ratio is 0, fixed ones or all that the rows tell apart, with their rows and errors."""
+    cutoffs = np.append(curve.losses[1:], np.inf) if levels is None else levels
+    if flat is not None:
+        cutoffs = np.append(cutoffs[cutoffs < flat], flat)
+    place = np.searchsorted(curve.losses, cutoffs)
+    return cutoffs, np.append(0, curve.accepted)[place], np.append(0, curve.errors)[place]
+
+
+def few_levels(quantiles: Sequence[float]) -> Floats | None:
+    """The cutoffs between the levels of losses that have few, the last one to accept all; None if they have many.
+
+    >>> few_levels([0.1] * 5 + [0.3] * 5)
+    array([0.3, inf])
+    """
+    found = np.unique(quantiles)
+    few = 0 < found.size <= min(_MOST_LEVELS, len(quantiles) // _TIES)
+    return np.append(found[1:], np.inf) if few else None
 
 
 # Where runs start, planned on the rows of the fit
@@ -208,11 +261,12 @@ def risk_candidates(
 ErrorBlocks = tuple[tuple[int, int], ...]
 """Rows and errors of stretches of rows in the order of their losses."""
 
-_MOST_PLANNED = 20_000
-"""With more rows the usual starts are as good."""
+_MOST_PLANNED = 10_000
+"""With more rows the usual starts are as good,"""
+_MOST_ERRORS = 60
+"""and where so many errors are allowed."""
 _DRAWS = 200
-_FIRST_STEPS = 6
-_LATER_STEPS = 20
+_STEPS = 16
 
 
 def error_blocks(curve: Curve) -> ErrorBlocks:
@@ -238,29 +292,42 @@ def error_blocks(curve: Curve) -> ErrorBlocks:
     return tuple((x - x0, y - y0) for (x0, y0), (x, y) in itertools.pairwise(hull))
 
 
-@functools.lru_cache(maxsize=64)
+@functools.lru_cache(maxsize=256)
 def planned_starts(blocks: ErrorBlocks, rows: int, risk: float, delta: float) -> Starts:
+    """The usual starts, or one with all of delta at a rank where one more error is allowed."""
+    usual = risk_starts(rows, risk, delta)
+    if rows * risk > _MOST_ERRORS:
+        return usual
+    ranks = first_ranks(rows, risk, delta)
+    steps = np.unique(np.geomspace(1, max(ranks.size, 1), _STEPS).astype(np.int64)) - 1
+    single = tuple(((int(rank), delta),) for rank in ranks[steps[: ranks.size]])
+    return _best_starts(usual, single, blocks, np.arange(1, rows + 1), risk)
+
+
+@functools.lru_cache(maxsize=256)
+def level_starts(blocks: ErrorBlocks, ranks: tuple[int, ...], risk: float, delta: float) -> Starts:
+    """Where to start among levels that end at about these ranks: at each that can pass with its share, or at one."""
+    able = list(range(1, len(ranks) + 1))
+    while len(able) > 1 and at_most(0, max(1, ranks[able[0] - 1]), risk) > delta / len(able):
+        able.pop(0)
+    each = tuple((level, delta / len(able)) for level in able)
+    single = tuple(((level, delta),) for level in range(1, len(ranks) + 1))
+    return _best_starts(each, single, blocks, np.array(ranks), risk)
+
+
+def _best_starts(usual: Starts, others: tuple[Starts, ...], blocks: ErrorBlocks, ranks: Ranks, risk: float) -> Starts:
     """The starts that certify most on virtual rows with errors as in the blocks, if that is sure enough.
 
-    They compete with the usual ones: one start with all of delta, or two with a half each, at ranks where one more
-    error is allowed. Where the blocks are of few rows, a gain has to be surer.
+    Where the blocks are of few rows, a gain over the usual ones has to be surer.
     """
-    usual = risk_starts(rows, risk, delta)
     fitted = sum(count for count, _ in blocks)
-    if not fitted or not 0 < risk < 1 or rows > _MOST_PLANNED:
+    if not fitted or not 0 < risk < 1 or ranks[-1] > _MOST_PLANNED:
         return usual
-    reach = _virtual_reach(blocks, rows, risk)
-    base = reach(usual)
-    single = [((rank, delta),) for rank in _steps(first_ranks(rows, risk, delta))]
-    pairs = itertools.combinations([(rank, delta / 2) for rank in _steps(first_ranks(rows, risk, delta / 2))], 2)
-    needed = 0.5 * max(1.0, 5.0 / (fitted * risk))
-    best, most = usual, 0.0
-    for starts in (*single, *pairs):
-        gain = reach(starts) - base
-        worth = float(gain.mean() - needed * gain.std())
-        if worth > most:
-            best, most = starts, worth
-    return best
+    reach = _virtual_reach(blocks, ranks, risk)
+    base, needed = reach(usual), 0.25 * max(1.0, 5.0 / (fitted * risk))
+    gains = [reach(starts) - base for starts in others]
+    worth = [float(gain.mean() - needed * gain.std()) for gain in gains]
+    return others[int(np.argmax(worth))] if max(worth, default=0.0) > 0 else usual
 
 
 def first_ranks(rows: int, risk: float, level: float) -> Ranks:
@@ -274,65 +341,49 @@ def first_ranks(rows: int, risk: float, level: float) -> Ranks:
     return high
 
 
-def _steps(ranks: Ranks) -> tuple[int, ...]:
-    """The first of them, then some at growing distances."""
-    places = set(range(min(_FIRST_STEPS, ranks.size)))
-    if ranks.size > _FIRST_STEPS:
-        places |= {int(place) for place in np.geomspace(_FIRST_STEPS, ranks.size - 1, _LATER_STEPS)}
-    return tuple(int(ranks[place]) for place in sorted(places))
-
-
-def _virtual_reach(blocks: ErrorBlocks, rows: int, risk: float) -> Callable[[Starts], Floats]:
-    """The share of rows that starts certify, in each of some samples of errors by rank.
+def _virtual_reach(blocks: ErrorBlocks, ranks: Ranks, risk: float) -> Callable[[Starts], Floats]:
+    """The share of rows that starts among some ranks certify, in each of some samples of errors by rank.
 
     They are drawn from the risks that the blocks, of other rows, are compatible with.
     """
-    rng = np.random.default_rng(_SEED)
+    rng, rows, last = np.random.default_rng(_SEED), int(ranks[-1]), ranks.size
     counts, wrong = np.array(blocks).T
     risks = rng.beta(wrong + 0.5, counts - wrong + 0.5, (_DRAWS, counts.size))
     block = np.searchsorted(np.cumsum(counts) / counts.sum(), (np.arange(rows) + 0.5) / rows)
-    errors = np.cumsum(rng.random((_DRAWS, rows), np.float32) < risks[:, block], axis=1, dtype=np.int32)
+    drawn = np.cumsum(rng.random((_DRAWS, rows), np.float32) < risks[:, block], axis=1, dtype=np.int32)
+    errors = drawn[:, np.maximum(ranks, 1) - 1]
 
     @functools.cache
-    def failing(level: float) -> Booleans:
+    def failures(level: float) -> Ranks:
+        """Of each sample, the first from each place on that fails at a level."""
         passing = np.append(first_ranks(rows, risk, level), rows + 1)
-        fails: Booleans = np.arange(1, rows + 1) < passing[np.minimum(errors, passing.size - 1)]
-        return fails
-
-    @functools.cache
-    def first_failure(level: float, first: int) -> Ranks:
-        """Of each sample, the first rank from one on that fails at a level."""
-        after = failing(level)[:, first - 1 :]
-        return np.where(after.any(axis=1), first + after.argmax(axis=1), rows + 1)
+        fails = ranks < passing[np.minimum(errors, passing.size - 1)]
+        places = np.where(fails, np.arange(1, last + 1), last + 1)
+        return np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1]
 
     def reach(starts: Starts) -> Floats:
-        reached, level = np.zeros(_DRAWS), np.zeros(_DRAWS)
-        for first, last, share in _runs(starts, rows):
+        reached, level = np.zeros(_DRAWS, np.int64), np.zeros(_DRAWS)
+        for first, end, share in _runs(starts, last):
             level += share
             for value in np.unique(level):
                 inside = level == value
-                failure = first_failure(float(value), first)[inside]
-                most = np.minimum(failure - 1, last)
+                failure = failures(float(value))[inside, first - 1]
+                most = np.minimum(failure - 1, end)
                 reached[inside] = np.where(most >= first, most, reached[inside])
-                level[inside] = np.where(failure > last, value, 0.0)
-        return reached / rows
+                level[inside] = np.where(failure > end, value, 0.0)
+        return np.append(0, ranks)[reached] / rows
 
     return reach
 
 
-def _tested(curve: Curve, ratio: DensityRatio, risk: float, starts: Starts, delta: float, least: int = 0) -> Candidates:
-    """Test every cutoff from some starts up, chosen without looking at the errors; certify those of `least` rows."""
-    rows, _ = curve.below(ratio.flat_start)
-    inside = int(np.searchsorted(curve.accepted, rows, side="right"))
-    accepted, errors = curve.accepted[:inside], curve.errors[:inside]
-    if not rows:
-        return Candidates(np.zeros(0), accepted, errors, np.zeros(0), np.zeros(0, bool), delta)
-    levels, certified = walk(starts, accepted, first_failure(error_ranks(accepted, errors), risk))
-    certified &= accepted >= least
-    listed = _listed(levels, certified)
-    last = np.inf if ratio.flat_start is None else ratio.flat_start
-    cutoffs = np.minimum(np.append(curve.losses, np.inf)[listed + 1], last)
-    return Candidates(cutoffs, accepted[listed], errors[listed], levels[listed], certified[listed], delta)
+def first_above(chances: Floats) -> FirstFailure:
+    """For ranks, or levels, with these p-values."""
+
+    def tested(first: int, last: int, level: float) -> int | None:
+        failed = chances[first - 1 : last] > level
+        return first + int(np.argmax(failed)) if failed.any() else None
+
+    return tested
 
 
 def first_failure(at: Ranks, risk: float) -> FirstFailure:
@@ -352,13 +403,13 @@ def first_failure(at: Ranks, risk: float) -> FirstFailure:
     return tested
 
 
-def _listed(levels: Floats, certified: Booleans) -> Ranks:
-    """Which candidates to list: all, or evenly spaced ones and those on both sides of a change."""
-    if levels.size <= _LISTED:
-        return np.arange(levels.size)
-    even = np.linspace(0, levels.size - 1, _LISTED).astype(np.int64)
+def _as_candidates(delta: float, *columns: Any) -> Candidates:
+    """All candidates, or evenly spaced ones and those on both sides of a change."""
+    levels, certified = columns[-2:]
+    even = np.linspace(0, levels.size - 1, min(levels.size, _LISTED)).astype(np.int64)
     changes = np.flatnonzero((np.diff(levels) != 0) | np.diff(certified))
-    return np.unique(np.concatenate([even, changes, changes + 1]))
+    at = np.unique(np.concatenate([even, changes, changes + 1]))
+    return Candidates(*(column[at] for column in columns), delta)
 
 
 def certify_risk(candidates: Candidates, rows: int, risk: float, asked: str) -> Certificate:
@@ -374,7 +425,7 @@ def certify_risk(candidates: Candidates, rows: int, risk: float, asked: str) -> 
     coverage = candidates.accepted[near] / rows
     start += "among the cutoffs that were tested, "
     start += f"the best upper bound of the error rate is {bounds[near]:.6g}, at coverage {coverage:.6g}"
-    start += ", but tests on the way to it failed" if bounds[near] <= risk else ""
+    start += ", but tests that it depends on failed" if bounds[near] <= risk else ""
     if risk == 0:
         raise Infeasible(f"{start}; no number of rows suffices for a risk of 0")
     needed = math.ceil(math.log(candidates.delta) / math.log1p(-risk))
@@ -444,8 +495,9 @@ def joint_candidates(curve: Curve, ratio: DensityRatio, risk: float, coverage: f
             f"them, and the coverage of the others is only known to be at least {bound:.6g}; lower `alpha` or raise "
             "`lam`"
         )
-    starts = ((first_rank(least, risk, delta - share), delta - share),)
-    return _tested(curve, ratio, risk, starts, delta, least)
+    cutoffs, accepted, errors = _points(curve, ratio.flat_start)
+    found, certified = walk(((least, delta - share),), accepted, first_failure(error_ranks(accepted, errors), risk))
+    return _as_candidates(delta, cutoffs, accepted, errors, found, certified)
 
 
 def certify_both(curve: Curve, candidates: Candidates, risk: float, coverage: float) -> Certificate:
@@ -510,14 +562,8 @@ def certify_mean(
     if not rows or risk == 0.0:
         raise Infeasible(f"{start}: {'no number of rows suffices for 0' if rows else 'the ratio is 0 on every row'}")
     ends = np.flatnonzero(np.append(losses[1:] != losses[:-1], True)) + 1
-    log_p = _log_p_of_ranks(scaled, risk, delta)
-
-    def first_failure(first: int, end: int, level: float) -> int | None:
-        failed = log_p[first - 1 : end] > math.log(level)
-        return first + int(np.argmax(failed)) if failed.any() else None
-
     starts = spread(rows, delta, lambda rank, level: _log_p(np.zeros(1), risk, delta, rank) <= math.log(level))
-    levels, certified = walk(starts, ends, first_failure)
+    levels, certified = walk(starts, ends, first_above(np.exp(_log_p_of_ranks(scaled, risk, delta))))
     held = np.flatnonzero(certified)
     if held.size:
         accepted = int(ends[held[-1]])

@@ -165,7 +165,8 @@ def plan_from(
     certified, why_not = None, None
     if question is not None:
         ratio = rejector.need_ratio()
-        candidates = risk_candidates(curve, ratio.density, question.risk, delta, ratio.error_blocks)
+        known = ratio.error_blocks, ratio.loss_quantiles
+        candidates = risk_candidates(curve, ratio.density, question.risk, delta, *known)
         try:
             asked = f"`risk={question.risk:g}` `confidence={confidence:g}`"
             best = certify_risk(candidates, curve.rows, question.risk, asked)

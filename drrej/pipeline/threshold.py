@@ -417,7 +417,8 @@ def _candidates(rule: Rule, ratio: Ratio, curve: Curve, delta: float, groups: in
     density = ratio.density
     if rule.confidence is not None and rule.limits_errors:
         if rule.coverage is None:
-            return risk_candidates(curve, density, rule.risk, delta, ratio.error_blocks if groups == 1 else None)
+            blocks = ratio.error_blocks if groups == 1 else None
+            return risk_candidates(curve, density, rule.risk, delta, blocks, ratio.loss_quantiles)
         try:
             return joint_candidates(curve, density, rule.risk, rule.coverage, delta)
         except Infeasible as verdict:

@@ -2,7 +2,7 @@
 
 One of the three calibrators is fitted to some rows. Then each of 20 trials draws fresh rows, certifies a risk with
 confidence 0.9 on them, and asks whether the true risk of the accepted rows is above it. Scores are continuous or have
-5, 10 or 100 levels. As a script it prints the table of docs/promises.md; tests run a few trials.
+3 to 100 levels. As a script it prints the table of docs/promises.md; tests run a few trials.
 """
 
 from __future__ import annotations
@@ -16,12 +16,13 @@ import numpy as np
 from drrej.core.certify import certify_risk, error_blocks, risk_candidates
 from drrej.core.confidence import SCORE_CALIBRATORS, fit_scores
 from drrej.core.curves import Curve
+from drrej.core.drift import loss_quantiles
 from drrej.core.losses import error_probability
 from drrej.core.ratio import DensityRatio
 from drrej.errors import Infeasible
 
 OPEN = DensityRatio(1.0, 1.0, 0.0, 0.0)
-LEVELS = (0, 5, 10, 100)
+LEVELS = (0, 3, 5, 10, 30, 100)
 CONFIDENCE, RISK, ROWS, DRAWS = 0.9, 0.05, 800, 20
 GRID = (np.arange(20000) + 0.5) / 20000
 
@@ -49,13 +50,13 @@ def trials_of(rng: np.random.Generator, levels: int, shape: int, name: str) -> I
         return error_probability(fitted.log_odds(scores[:, None]))
 
     learned, of_all = loss(first), loss(everything)
-    blocks = error_blocks(Curve.of(learned[~wrong], learned[wrong]))
+    known = error_blocks(Curve.of(learned[~wrong], learned[wrong])), loss_quantiles(np.sort(learned))
     for _ in range(DRAWS):
         fresh = scores_at(rng.random(ROWS), levels)
         wrong, chosen = rng.random(ROWS) < chance(fresh, shape), loss(fresh)
         curve = Curve.of(chosen[~wrong], chosen[wrong])
         try:
-            candidates = risk_candidates(curve, OPEN, RISK, 1.0 - CONFIDENCE, blocks)
+            candidates = risk_candidates(curve, OPEN, RISK, 1.0 - CONFIDENCE, *known)
             cutoff = certify_risk(candidates, curve.rows, RISK, "").cutoff
         except Infeasible:
             yield False, 0.0

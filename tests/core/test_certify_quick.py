@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from benchmarks.selective.rules import Fitted, curve_of, every_rank
 from benchmarks.selective.worlds import DELTA, generated
-from drrej.core.certify import error_blocks, planned_starts
+from drrej.core.certify import _ROUND, error_blocks, planned_starts
 
 
 def allowed(rows: int, risk: float, level: float) -> np.ndarray:
@@ -22,22 +22,25 @@ def allowed(rows: int, risk: float, level: float) -> np.ndarray:
 
 
 def by_tables(losses: np.ndarray, wrong: np.ndarray, fit: Fitted, risk: float) -> float:
-    """Runs from each start, a level that an unbroken run carries along; the first rank of a run certifies nothing."""
-    order = np.argsort(losses)
-    errors = np.append(0, np.cumsum(wrong[order]))
-    rows, level, opened, best = losses.size, 0.0, 0, 0
-    starts = dict(planned_starts(error_blocks(curve_of(fit.losses, fit.wrong)), rows, risk, DELTA))
+    """Runs from each start, a level that an unbroken run carries along; no further than for any larger round risk."""
+    errors = np.append(0, np.cumsum(wrong[np.argsort(losses)]))
+    rows, blocks = losses.size, error_blocks(curve_of(fit.losses, fit.wrong))
+    ranks = [reached(errors, dict(planned_starts(blocks, rows, at, DELTA)), at) for at in _ROUND if at >= risk]
+    best = min(ranks)
+    return -math.inf if not best else math.inf if best == rows else float(np.sort(losses)[best])
+
+
+def reached(errors: np.ndarray, starts: dict[int, float], risk: float) -> int:
+    """The last rank that passes."""
+    rows, level, best = errors.size - 1, 0.0, 0
     table = {0.0: np.full(rows + 1, -1)}
     for rank in range(1, rows + 1):
         if rank in starts:
-            opened = opened if level else rank
             level += starts[rank]
             table.setdefault(level, allowed(rows, risk, level))
-        if errors[rank] <= table[level][rank]:
-            best = rank if rank > opened or rank == rows else best
-        else:
-            level = 0.0
-    return -math.inf if not best else math.inf if best == rows else float(np.sort(losses)[best])
+        passes = errors[rank] <= table[level][rank]
+        best, level = (rank, level) if passes else (best, 0.0)
+    return best
 
 
 @pytest.mark.parametrize("rows", [60, 500])

@@ -12,15 +12,19 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from drrej.core.certify import (
+    _ROUND,
     Starts,
     any_cutoff_bound,
     certify_risk,
+    error_blocks,
     error_ranks,
+    few_levels,
     risk_candidates,
     risk_starts,
     walk,
 )
 from drrej.core.curves import Curve
+from drrej.core.drift import loss_quantiles
 from drrej.core.intervals import upper_bound
 from drrej.core.ratio import DensityRatio, fit_ratio
 from drrej.errors import Infeasible
@@ -38,13 +42,23 @@ def brute_force(wrong: list[bool], risk: float, starts: Starts) -> list[tuple[fl
     given = dict(starts)
     found, level = [], 0.0
     for rank in range(1, len(wrong) + 1):
-        opens = level == 0.0
         level += given.get(rank, 0.0)
         passed = level > 0 and stats.binom.cdf(sum(wrong[:rank]), rank, risk) <= level
-        found.append((level, passed and (not opens or rank == len(wrong))))
+        found.append((level, passed))
         if not passed:
             level = 0.0
     return found
+
+
+def shifted_starts(rows: int, risk: float, delta: float) -> Starts:
+    """The starts for the round number below a risk, at the first ranks that pass with as many errors as there."""
+    planned = max(number for number in _ROUND if number <= risk)
+    found = []
+    for rank, share in risk_starts(rows, planned, delta):
+        most = max(int(np.sum(stats.binom.cdf(np.arange(rank), rank, planned) <= share)) - 1, 0)
+        first = next((k for k in range(1, rank) if stats.binom.cdf(most, k, risk) <= share), rank)
+        found.append((first, share))
+    return tuple(found)
 
 
 @given(
@@ -55,10 +69,15 @@ def brute_force(wrong: list[bool], risk: float, starts: Starts) -> list[tuple[fl
 def test_every_rank_is_tested_as_defined(wrong: list[bool], risk: float, delta: float) -> None:
     rows = len(wrong)
     looks = risk_candidates(curve(np.arange(rows) / rows, np.array(wrong)), OPEN, risk, delta)
-    expected = brute_force(wrong, risk, risk_starts(rows, risk, delta))
+    expected = brute_force(wrong, risk, shifted_starts(rows, risk, delta))
+    held = np.array([certified for _, certified in expected])
+    for larger in _ROUND:  # certified for each larger risk too
+        if larger > risk:
+            reached = [passed for _, passed in brute_force(wrong, larger, risk_starts(rows, larger, delta))]
+            held &= np.arange(rows) <= max(np.flatnonzero(reached), default=-1)
     np.testing.assert_array_equal(looks.accepted, np.arange(1, rows + 1))
     np.testing.assert_allclose(looks.levels, [level for level, _ in expected], rtol=1e-12)
-    np.testing.assert_array_equal(looks.certified, [certified for _, certified in expected])
+    np.testing.assert_array_equal(looks.certified, held)
     np.testing.assert_array_equal(looks.cutoffs, np.append(np.arange(1, rows) / rows, np.inf))
 
 
@@ -66,18 +85,18 @@ def test_a_later_start_takes_up_a_run_or_opens_its_own() -> None:
     starts = ((3, 0.1), (6, 0.2), (9, 0.3))
     ranks = np.arange(1, 13)
     levels, certified = walk(starts, ranks, lambda first, last, level: 7 if first <= 7 <= last else None)
-    assert ranks[certified].tolist() == [4, 5, 6, 10, 11, 12]
+    assert ranks[certified].tolist() == [3, 4, 5, 6, 9, 10, 11, 12]
     np.testing.assert_allclose(levels, [0, 0, 0.1, 0.1, 0.1, 0.3, 0.3, 0, 0.3, 0.3, 0.3, 0.3])
     # blocks of ties that end at 4, 8 and 12: the second one was tested, and failed within
     levels, _ = walk(starts, np.array([4, 8, 12]), lambda first, last, level: 7 if first <= 7 <= last else None)
     np.testing.assert_allclose(levels, [0.1, 0.3, 0.3])
 
 
-def test_the_first_rank_of_a_run_certifies_only_as_the_last_of_all() -> None:
+def test_the_first_rank_of_a_run_certifies_too() -> None:
     _, only = walk(((5, 0.1),), np.array([4, 5]), lambda first, last, level: None)
     assert only.tolist() == [False, True]
     _, fails_next = walk(((5, 0.1),), np.arange(1, 10), lambda first, last, level: 6)
-    assert not fails_next.any()
+    assert np.flatnonzero(fails_next).tolist() == [4]
 
 
 @pytest.mark.parametrize("risk", [0.01, 0.05, 0.2])
@@ -238,6 +257,90 @@ def test_no_bad_cutoff_is_certified_more_often_than_promised(name: str, rows: in
         cutoffs = np.minimum(looks.cutoffs[looks.certified], 1.0)
         broken += bool((true_risk[np.rint(cutoffs * 2000).astype(int)] > risk + 1e-9).any())
     assert broken <= stats.binom.ppf(0.9995, trials, delta)
+
+
+# What more may never do
+
+
+def reached(points: Curve, risk: float, fitted: Curve | None = None, quantiles: tuple[float, ...] = ()) -> int:
+    """The rows that are certified."""
+    blocks = None if fitted is None else error_blocks(fitted)
+    best = risk_candidates(points, OPEN, risk, 0.1, blocks, quantiles).largest(risk)
+    return 0 if best is None else best.accepted
+
+
+def drawn(rows: int, levels: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Losses, of few levels or of none, and errors."""
+    rng = np.random.default_rng(seed)
+    x = rng.random(rows)
+    x = np.floor(x * levels) / levels if levels else x
+    return x, rng.random(rows) < 0.01 + 0.3 * x**2
+
+
+@given(
+    st.integers(40, 600),
+    st.sampled_from([0, 3, 12]),
+    st.booleans(),
+    st.lists(st.floats(0.004, 0.5) | st.sampled_from([0.01, 0.02, 0.05, 0.1]), min_size=2, max_size=6),
+    st.integers(0, 1000),
+)
+def test_a_larger_risk_never_certifies_less(rows: int, levels: int, known: bool, risks: list[float], seed: int) -> None:
+    losses, wrong = drawn(rows, levels, seed)
+    fit, fit_wrong = drawn(300, levels, seed + 5000)
+    more = (curve(fit, fit_wrong), loss_quantiles(np.sort(fit))) if known else ()
+    found = [reached(curve(losses, wrong), risk, *more) for risk in sorted(risks)]
+    assert found == sorted(found)
+
+
+@pytest.mark.parametrize("levels", [0, 4])
+def test_more_rows_certify_no_less_on_average(levels: int, many: Many) -> None:
+    fit, fit_wrong = drawn(500, levels, 9)
+    more = curve(fit, fit_wrong), loss_quantiles(np.sort(fit))
+    means, errors = [], []
+    for rows in (200, 400, 800, 1600):
+        shares = [reached(curve(*drawn(rows, levels, seed)), 0.05, *more) / rows for seed in range(many(60))]
+        means.append(np.mean(shares))
+        errors.append(np.std(shares) / np.sqrt(len(shares)))
+    for step in range(3):
+        assert means[step + 1] >= means[step] - 3 * np.hypot(errors[step], errors[step + 1])
+
+
+# Few levels: fixed cutoffs between those of other rows
+
+
+def test_levels_are_tested_by_their_exact_p_values() -> None:
+    """Three levels, of which the fit says nothing but their shares: at least what Bonferroni's correction certifies."""
+    rng = np.random.default_rng(4)
+    levels, rates = np.array([0.1, 0.4, 0.9]), np.array([0.02, 0.08, 0.3])
+    quantiles = tuple(np.repeat(levels, 67))
+    np.testing.assert_array_equal(few_levels(quantiles), [0.4, 0.9, np.inf])
+    more = 0
+    for _ in range(60):
+        which = rng.integers(0, 3, 300)
+        points = curve(levels[which], rng.random(300) < rates[which])
+        p = stats.binom.cdf(points.errors, points.accepted, 0.06)
+        bonferroni = points.accepted[p <= 0.1 / 3].max(initial=0)
+        found = reached(points, 0.06, None, quantiles)
+        assert found >= bonferroni
+        more += found > reached(points, 0.06)
+    assert more > 5  # every rank, as without levels, certifies less
+
+
+def test_losses_that_seldom_repeat_have_no_levels() -> None:
+    assert few_levels(()) is None
+    assert few_levels(tuple(np.arange(20.0))) is None
+    assert few_levels((1.0,) * 201) == np.inf
+    np.testing.assert_array_equal(few_levels((0.0,) * 6 + (1.0,) * 6), [1.0, np.inf])
+
+
+def test_levels_end_where_the_ratio_is_0_and_may_be_other_than_those_at_hand() -> None:
+    losses = np.repeat([0.0, 0.5, 1.0, 2.0], 100)
+    ratio = fit_ratio(losses, alpha=5.0, lam=0.3)
+    assert ratio.flat_start is not None
+    quantiles = tuple(np.repeat([0.0, 0.5, 2.0], 50))
+    looks = risk_candidates(curve(losses, np.zeros(400, bool)), ratio, 0.05, 0.1, None, quantiles)
+    assert looks.cutoffs.tolist() == [cut for cut in (0.5, 2.0) if cut < ratio.flat_start] + [ratio.flat_start]
+    np.testing.assert_array_equal(looks.accepted, [int(np.sum(losses < cut)) for cut in looks.cutoffs])
 
 
 # Bounds for whichever cutoff was chosen
