@@ -12,8 +12,9 @@ import tokenize
 from functools import cache
 from pathlib import Path
 
+import numpy as np
 import pytest
-from conftest import environment
+from conftest import environment, write_dump
 
 import drrej
 
@@ -249,20 +250,13 @@ def test_only_the_console_prints() -> None:
 
 def test_short_commands_do_without_pandas(tmp_path: Path) -> None:
     """Arrow's `to_numpy` and casts load it, where it is installed: ten times what a short command needs."""
-    values = "import numpy as np, pyarrow as pa, pyarrow.parquet as pq\nz = np.random.default_rng(0).normal(size=600)\n"
-    lists = "pa.ListArray.from_arrays(np.arange(0, 601, 3, dtype=np.int32), z)"
-    table = f"{{'logits': {lists}, 'label': pa.array(np.arange(200) % 3)}}"
-    subprocess.run(
-        [sys.executable, "-c", f"{values}pq.write_table(pa.table({table}), {str(tmp_path / 'd.parquet')!r})"],
-        check=True,
-        timeout=60,
-    )
-    dump, rejector = str(tmp_path / "d.parquet"), str(tmp_path / "r.json")
+    logits = np.random.default_rng(0).normal(size=(200, 3))
+    dump = write_dump(tmp_path / "d.parquet", logits, np.arange(200) % 3, "list")
+    rejector = str(tmp_path / "r.json")
     steps = [
         ["fit", dump, "--temperature", "1", "-o", rejector],
         ["threshold", dump, "-r", rejector, "-o", rejector, "--coverage", "0.8"],
         ["reject", dump, "-r", rejector, "-o", str(tmp_path / "m.parquet")],
     ]
-    for step in steps:
-        code = f"sys.argv[1:] = {step!r}\nfrom drrej.cli.app import execute\nassert execute() == 0"
-        assert "pandas" not in modules_after(code)
+    code = f"from drrej.cli.app import execute\nfor step in {steps!r}:\n    assert execute(step) == 0"
+    assert "pandas" not in modules_after(code)
