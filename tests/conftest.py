@@ -9,7 +9,7 @@ import json
 import os
 import signal
 import string
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
+from preloaded import preloaded
 from running import environment, fail, only_line, run_drrej, run_here, succeed
 
 import drrej
@@ -47,6 +48,11 @@ Many = Callable[[int], int]
 def thorough(*values: Any) -> Any:
     """A case that is not tested in every run."""
     return pytest.param(*values, marks=pytest.mark.thorough)
+
+
+def more_trials(*values: Any) -> Any:
+    """A case with more trials than another that is tested in every run: for the campaign `all_trials`."""
+    return pytest.param(*values, marks=pytest.mark.trials)
 
 
 # Time limits would fail on a busy machine (`too_slow` is one of them); the examples are the same in every run.
@@ -179,6 +185,13 @@ def load_json(path: str | Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What scripts find as `drrej`: its text."""
+    with preloaded(tmp_path_factory.mktemp("program")) as text:
+        yield text
+
+
+@pytest.fixture(scope="session")
 def val() -> str:
     """Labelled rows to fit on."""
     return str(SAMPLE / "val.parquet")
@@ -216,7 +229,7 @@ def pytest_itemcollected(item: pytest.Item) -> None:
     elif ALL_TRIALS and (
         hasattr(getattr(item, "function", None), "hypothesis") or "many" in getattr(item, "fixturenames", ())
     ):
-        item.add_marker(pytest.mark.thorough)
+        item.add_marker(pytest.mark.trials)
 
 
 @functools.cache

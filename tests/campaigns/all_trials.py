@@ -12,4 +12,4 @@ import pytest
 
 if __name__ == "__main__":
     os.environ["TRIALS"] = "all"
-    sys.exit(pytest.main(["-m", "thorough", *(sys.argv[1:] or ["-n", "auto"])]))
+    sys.exit(pytest.main(["-m", "trials or thorough", *(sys.argv[1:] or ["-n", "auto"])]))
