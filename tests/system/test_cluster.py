@@ -51,17 +51,21 @@ def engine(dask: DaskProcesses) -> DaskEngine:
 
 
 @pytest.fixture(scope="module")
-def dataset(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Five files of several row groups: enough logits that the temperature's search starts from a sample here."""
+def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Five files of several row groups."""
     folder = tmp_path_factory.mktemp("dataset")
     for number in range(5):
         logits, labels = make_model(1800, 60, seed=number)
         (folder / f"day={number}").mkdir()
         path = folder / f"day={number}" / "part.parquet"
         write_dump(path, logits, labels, layout=["fixed", "list"][number % 2], row_group=800)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drrej_calibrate, "SAMPLE_LOGITS", 1 << 18)
-        yield folder
+    return folder
+
+
+@pytest.fixture
+def from_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for the temperature starts from a sample, as with many more rows."""
+    monkeypatch.setattr(drrej_calibrate, "SAMPLE_LOGITS", 1 << 18)
 
 
 def elsewhere(local: drrej.Source, engine: DaskEngine) -> drrej.Source:
@@ -100,6 +104,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.usefixtures("from_a_sample")
 def test_documents_and_masks_are_the_same_to_the_bit(dataset: Path, engine: DaskEngine, tmp_path: Path) -> None:
     here = pipeline(lambda: source(dataset, jobs=2), tmp_path / "here")
     there = pipeline(lambda: elsewhere(source(dataset), engine), tmp_path / "there")
@@ -109,6 +114,7 @@ def test_documents_and_masks_are_the_same_to_the_bit(dataset: Path, engine: Dask
     assert [p.name for p in (tmp_path / "there").iterdir() if p.name.startswith(".")] == [f".masks{MANIFEST}"]
 
 
+@pytest.mark.usefixtures("from_a_sample")
 def test_small_tasks_and_rows_that_are_not_kept_change_nothing(
     dataset: Path, engine: DaskEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -215,7 +221,7 @@ def test_a_rerun_takes_up_what_an_interrupted_run_has_finished(
 ) -> None:
     rejector = _any_rejector(60)
     target = str(tmp_path / "masks")
-    stopped = msgspec.structs.replace(engine, progress=_Interrupts(after=25_000))
+    stopped = msgspec.structs.replace(engine, progress=_Interrupts(after=5_000))
     with pytest.raises(KeyboardInterrupt), LocalDataset(target) as output:
         drrej.reject(elsewhere(source(dataset), stopped), rejector, output)
     assert not Path(target).exists()
