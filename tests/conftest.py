@@ -51,7 +51,7 @@ def thorough(*values: Any) -> Any:
 
 
 def more_trials(*values: Any) -> Any:
-    """A case with more trials than another that is tested in every run: for the campaign `all_trials`."""
+    """A case that says little more than another that is tested in every run: for the campaign `all_trials`."""
     return pytest.param(*values, marks=pytest.mark.trials)
 
 
