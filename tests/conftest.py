@@ -8,7 +8,8 @@ import html
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import string
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from preloaded import preloaded
 from running import environment, fail, only_line, run_drrej, run_here, succeed
 
 import drrej
@@ -47,26 +50,24 @@ def thorough(*values: Any) -> Any:
     return pytest.param(*values, marks=pytest.mark.thorough)
 
 
+def more_trials(*values: Any) -> Any:
+    """A case that says little more than another that is tested in every run: for the campaign `all_trials`."""
+    return pytest.param(*values, marks=pytest.mark.trials)
+
+
 # Time limits would fail on a busy machine (`too_slow` is one of them); the examples are the same in every run.
-for _profile, _examples in (("drrej", 16), ("thorough", 60)):
-    settings.register_profile(
-        _profile,
-        deadline=None,
-        derandomize=True,
-        database=None,
-        max_examples=_examples,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
+ALL_TRIALS = os.environ.get("TRIALS") == "all"
+"""As in the campaign `all_trials`: simulations with all of their trials, properties with more examples."""
 
-
-def _asks_for_thorough(config: pytest.Config) -> bool:
-    wanted = config.getoption("markexpr")
-    return "thorough" in wanted and "not thorough" not in wanted
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Properties are tried on a few examples, and with `-m thorough` on more."""
-    settings.load_profile("thorough" if _asks_for_thorough(config) else "drrej")
+settings.register_profile(
+    "drrej",
+    deadline=None,
+    derandomize=True,
+    database=None,
+    max_examples=60 if ALL_TRIALS else 12,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+settings.load_profile("drrej")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -77,8 +78,8 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: one more than cores, since some tests wait for processes."""
-    return (os.cpu_count() or 1) + 1
+    """`-n auto`: as many as cores, since hardly any test waits, and each worker imports all of them."""
+    return os.cpu_count() or 1
 
 
 def examples(share: float) -> settings:
@@ -86,10 +87,18 @@ def examples(share: float) -> settings:
     return settings(max_examples=max(1, round(share * settings.default.max_examples)))
 
 
+_CHARACTERS = string.printable + "\0\x1b\x7f\x85éßİ٣½e\u0301東א\u202e\u2028\ufeff\ufffd😀\U0010ffff"
+
+
+def texts(min_size: int = 0, max_size: int = 30) -> st.SearchStrategy[str]:
+    """Text of characters that act, look alike or are long; a table of all of Unicode takes seconds in each process."""
+    return st.lists(st.sampled_from(_CHARACTERS), min_size=min_size, max_size=max_size).map("".join)
+
+
 @pytest.fixture
-def many(request: pytest.FixtureRequest) -> Many:
-    """How many trials a simulation has: a third of the number; all of them with `-m thorough`, which includes it."""
-    return (lambda trials: trials) if _asks_for_thorough(request.config) else (lambda trials: trials // 3)
+def many() -> Many:
+    """How many trials a simulation has: a third of the number, and all of them in the campaign `all_trials`."""
+    return (lambda trials: trials) if ALL_TRIALS else (lambda trials: trials // 3)
 
 
 def make_model(
@@ -176,6 +185,13 @@ def load_json(path: str | Path) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
+def program(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """What scripts find as `drrej`: its text."""
+    with preloaded(tmp_path_factory.mktemp("program")) as text:
+        yield text
+
+
+@pytest.fixture(scope="session")
 def val() -> str:
     """Labelled rows to fit on."""
     return str(SAMPLE / "val.parquet")
@@ -207,13 +223,13 @@ def rejector_file(documents: Path) -> str:
 
 
 def pytest_itemcollected(item: pytest.Item) -> None:
-    """What lies in tests/system has the mark `system`; properties and simulations are thorough if that is asked for."""
+    """What lies in tests/system has the mark `system`; properties and simulations may have all their trials."""
     if item.path.parent.name == "system":
         item.add_marker(pytest.mark.system)
-    elif _asks_for_thorough(item.config) and (
+    elif ALL_TRIALS and (
         hasattr(getattr(item, "function", None), "hypothesis") or "many" in getattr(item, "fixturenames", ())
     ):
-        item.add_marker(pytest.mark.thorough)
+        item.add_marker(pytest.mark.trials)
 
 
 @functools.cache

@@ -100,7 +100,6 @@ def with_stderr(words: list[str], cwd: Path, stderr: str) -> subprocess.Complete
 def test_exit_codes_and_outputs_do_not_depend_on_standard_error(hostile: Path, stderr: str) -> None:
     dump = "d\x1b[31m.parquet"
     assert with_stderr(["calibrate", "missing.parquet"], hostile, stderr).returncode == 2
-    assert with_stderr(["calibrate", dump, "--jobs", "many"], hostile, stderr).returncode == 2
     done = with_stderr(["evaluate", dump, "-r", "r.json", "--gate", "coverage >= 0.5"], hostile, stderr)
     assert (done.returncode, b"PASS" in done.stdout) == (0, True)  # with a warning: the rows were used
     assert (

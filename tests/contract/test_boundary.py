@@ -183,24 +183,32 @@ def test_numbers_as_labels_beside_names_that_are_numbers(tmp_path: Path, ending:
     succeed("calibrate", dump, "--classes", "3,7,9", "-o", tmp_path / "r.json")  # no label can be such a name
 
 
+def _mask_with(folder: Path, ending: str, copied: dict[str, list[Any]]) -> dict[str, list[str]]:
+    """The columns of a mask as text, by way of every command."""
+    dump = _write(folder, ending, _table(TRUTH.tolist(), copied))
+    assert [outcome.code for outcome in _steps(folder, dump)] == [0] * 5
+    with (folder / "mask.csv").open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    return {name: [row[name] for row in rows] for name in (*copied, "loss", "rejected", "prediction")}
+
+
+@pytest.fixture(scope="module")
+def mask_of_parquet(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    return _mask_with(tmp_path_factory.mktemp("parquet"), "parquet", COPIED)
+
+
 @pytest.mark.parametrize("ending", OTHERS)
-def test_copied_columns_stay_as_they_were_written(tmp_path: Path, ending: str) -> None:
+def test_copied_columns_stay_as_they_were_written(
+    tmp_path: Path, ending: str, mask_of_parquet: dict[str, list[str]]
+) -> None:
     copied = {name: values for name, values in COPIED.items() if not (ending == "npz" and name == "flags")}
-    masks = {}
-    for kind in ("parquet", ending):
-        folder = tmp_path / kind
-        folder.mkdir()
-        dump = _write(folder, kind, _table(TRUTH.tolist(), copied))
-        assert [outcome.code for outcome in _steps(folder, dump)] == [0] * 5
-        with (folder / "mask.csv").open(newline="") as stream:
-            rows = list(csv.DictReader(stream))
-        masks[kind] = {name: [row[name] for row in rows] for name in (*copied, "loss", "rejected", "prediction")}
-    for name, values in masks["parquet"].items():
+    found = _mask_with(tmp_path, ending, copied)
+    for name, values in found.items():
         written = ending.endswith("csv") and name == "fractions"  # 0.0 stays 0.0
-        assert masks[ending][name] == (list(map(str, COPIED[name])) if written else values), name
-    assert masks[ending]["zeros"] == COPIED["zeros"]
-    assert masks[ending]["zones"] == COPIED["zones"]
-    assert masks[ending]["long ids"] == list(map(str, COPIED["long ids"]))
+        assert values == (list(map(str, COPIED[name])) if written else mask_of_parquet[name]), name
+    assert found["zeros"] == COPIED["zeros"]
+    assert found["zones"] == COPIED["zones"]
+    assert found["long ids"] == list(map(str, COPIED["long ids"]))
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl"])
@@ -224,7 +232,7 @@ def test_what_is_only_copied_from_csv_stays_as_it_was_written(tmp_path: Path, mo
 
     Fractions are text always: whether all of them come back would differ from one batch to the next.
     """
-    monkeypatch.setattr(files, "BLOCK", 1 << 12)
+    monkeypatch.setattr(files, "BLOCK", 1 << 13)
     words = {"price": "1.50", "power": "1E5", "truth": "True", "none": "NULL", "missing": "N/A", "zero": "-0"}
     usual = {"price": "2.25", "power": "3", "truth": "false", "none": "7", "missing": "2026-01-31", "zero": "1"}
     columns = {name: [usual[name]] * (ROWS - 1) + [word] for name, word in words.items()}

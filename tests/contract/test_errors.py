@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import fail, succeed, thorough
+from conftest import fail, more_trials, succeed, thorough
 from dumps_zoo import Outcome, drrej, fixed_list, make_rejector, newer_arrow, plain_list, wide, write
 
 K = 4
@@ -405,11 +405,14 @@ def _null_in_family(bench: Bench) -> Path:
 
 
 def _sample() -> Iterator[Any]:
-    """Each dump through two of its commands, another two for the next dump; all the others in a thorough run."""
+    """Each dump through two of its commands, another two for the next dump; a third one in a thorough run."""
     for number, (kind, (commands, _, _)) in enumerate(DUMPS.items()):
-        chosen = {number % len(commands), (number + len(commands) // 2) % len(commands)}
+        turn = [(number + step) % len(commands) for step in (0, len(commands) // 2, 1)]
         for place, command in enumerate(commands):
-            yield (kind, command) if place in chosen else thorough(kind, command)
+            if place in turn[:2]:
+                yield kind, command
+            else:
+                yield thorough(kind, command) if place == turn[2] else more_trials(kind, command)
 
 
 @pytest.mark.parametrize(("kind", "command"), list(_sample()))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.csv as pacsv
 import pyarrow.parquet as pq
 import pytest
+import simulate_guarantees
 from conftest import thorough
 from scipy import stats
 from simulate_guarantees import WORLDS, Fitted, coverage_trial, fit_world, group_trial, points_of, risk_trial
@@ -39,6 +40,11 @@ def certified(rejector, path=TEST, **options) -> Rejector:
 
 
 # By simulation, with known truth
+
+
+@pytest.fixture(autouse=True)
+def few_fits(monkeypatch):
+    monkeypatch.setattr(simulate_guarantees, "FITS", 6)
 
 
 @pytest.mark.parametrize("name", WORLDS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import LOG, fail, make_model, read_columns, source, succeed, thorough, write_dump
+from conftest import LOG, fail, make_model, more_trials, read_columns, source, succeed, thorough, write_dump
 from scipy import stats
 
 import drrej
@@ -37,7 +37,9 @@ WORLDS = {
 
 
 @pytest.mark.parametrize("name", WORLDS)
-@pytest.mark.parametrize(("rows", "trials"), [(600, 100), thorough(80, 400), thorough(600, 400)])
+@pytest.mark.parametrize(
+    ("rows", "trials"), [(600, 100), thorough(80, 100), more_trials(80, 400), more_trials(600, 400)]
+)
 def test_both_promises_hold_together(name: str, rows: int, trials: int) -> None:
     risk_of, blocks, coverage = WORLDS[name]
     broken = 0

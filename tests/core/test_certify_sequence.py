@@ -6,7 +6,7 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from conftest import Many, thorough
+from conftest import Many, more_trials, thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -241,7 +241,9 @@ DELICATE = {
 
 
 @pytest.mark.parametrize("name", DELICATE)
-@pytest.mark.parametrize(("rows", "trials"), [(250, 150), thorough(40, 500), thorough(250, 500)])
+@pytest.mark.parametrize(
+    ("rows", "trials"), [(250, 150), thorough(40, 150), more_trials(40, 500), more_trials(250, 500)]
+)
 def test_no_bad_cutoff_is_certified_more_often_than_promised(name: str, rows: int, trials: int) -> None:
     """Any bad cutoff that is certified counts, not only the chosen one."""
     risk_of, blocks = DELICATE[name]

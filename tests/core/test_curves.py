@@ -11,7 +11,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import simulate_intervals as simulate
-from conftest import thorough
+from conftest import more_trials, thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
@@ -242,7 +242,7 @@ def test_what_can_be_certain() -> None:
 
 
 @pytest.mark.parametrize("name", ["flat above", "flat below", "slowly over", "over in steps", "down, then up", "steep"])
-@pytest.mark.parametrize("trials", [80, thorough(300)])
+@pytest.mark.parametrize("trials", [80, more_trials(300)])
 def test_intervals_cover_the_truth_where_the_risk_is_near_its_limit(name: str, trials: int) -> None:
     """Each end within three standard errors of 2.5 %: plain resampling covers 27 % of such truths."""
     world = simulate.limit_worlds(0.05)[name]

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import simulate_intervals as simulate
-from conftest import Many, fail, make_model, source, succeed, thorough, write_dump
+from conftest import Many, fail, make_model, more_trials, source, succeed, thorough, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -199,7 +199,7 @@ def test_only_errors_leave_the_ideal_order_open() -> None:
 
 
 @pytest.mark.parametrize("name", ["better", "weaker order", "other rows", "nearly the same", "ties"])
-@pytest.mark.parametrize(("error", "trials"), [(0.01, 40), thorough(0.01, 200), thorough(0.1, 200)])
+@pytest.mark.parametrize(("error", "trials"), [(0.01, 40), more_trials(0.01, 200), thorough(0.1, 40)])
 def test_intervals_cover_the_truth(name: str, error: float, trials: int) -> None:
     """200 rows, each end within three standard errors of 2.5 %: plain resampling covers 71 to 86 % here."""
     for misses in simulate.paired_misses(simulate.pairs(error)[name], 200, trials).values():
@@ -351,7 +351,7 @@ def test_a_confident_row_joins_the_first_tie_block() -> None:
 
 
 @pytest.mark.parametrize("name", ["informative", "weak", "flat", "confidently wrong", "ties"])
-@pytest.mark.parametrize(("error", "trials"), [(0.01, 40), (0.2, 40), thorough(0.01, 250), thorough(0.2, 250)])
+@pytest.mark.parametrize(("error", "trials"), [(0.01, 40), (0.2, 40), more_trials(0.01, 250), more_trials(0.2, 250)])
 def test_intervals_of_areas_cover_the_truth(name: str, error: float, trials: int) -> None:
     """100 rows, each end within three standard errors of 2.5 %: plain resampling misses 43 % at 1 % errors."""
     for misses in simulate.area_misses(simulate.worlds(error)[name], 100, trials).values():

@@ -34,9 +34,10 @@ loss_lists = st.lists(st.floats(0, 5) | st.floats(-30, 0).map(lambda x: 10.0**x)
 @pytest.mark.parametrize(
     ("alpha", "lam"),
     [
-        thorough(alpha, lam) if (i + j) % 2 else (alpha, lam)
+        (alpha, lam) if (i + j) % 4 == 0 else thorough(alpha, lam)
         for i, alpha in enumerate(ALPHAS)
         for j, lam in enumerate(LAMBDAS)
+        if (i + j) % 2 == 0
     ],
 )
 def test_the_ratio_agrees_with_mpmath(alpha: float, lam: float) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from fractions import Fraction
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from drrej import Infeasible, Rule
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.ratio import DensityRatio, fit_ratio
-from drrej.core.thresholds import as_share, choose_cutoff, mean_cutoff, risk_of
+from drrej.core.thresholds import RULES, Goal, as_share, choose_cutoff, mean_cutoff, risk_of, with_reviewers
 from drrej.errors import OptionError
 
 graded = st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40)
@@ -147,6 +149,123 @@ def test_alpha_and_lambda_never_change_which_rows_a_coverage_accepts(
 def test_targets_out_of_range(kind: str, target: float, allowed: str) -> None:
     with pytest.raises(OptionError, match=rf"`{kind}={target:g}`: it must be {allowed}"):
         Rule(kind, target)
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [  # at each edge of what a user may ask for
+        ({"kind": "tau", "target": 0.0}, True),
+        ({"kind": "coverage", "target": 1.0}, True),
+        ({"kind": "accuracy", "target": 1.0}, True),
+        ({"kind": "accuracy", "target": 0.0}, False),
+        ({"kind": "risk", "target": 0.0}, True),
+        ({"kind": "cost", "target": 0.0}, False),
+        ({"kind": "mse", "target": 0.0}, True),
+        ({"kind": "mean-cost", "target": -0.1}, False),
+        ({"kind": "mae", "target": math.inf}, False),
+        ({"kind": "risk", "target": 0.1, "confidence": 0.0}, False),
+        ({"kind": "risk", "target": 0.1, "confidence": 1.0}, False),
+        ({"kind": "tau", "target": 0.1, "confidence": 0.9}, False),
+        ({"kind": "max-loss", "target": 0.1, "confidence": 0.9}, False),
+        ({"kind": "cost", "target": 0.1, "confidence": 0.9}, False),
+        ({"kind": "risk", "target": 0.1, "coverage": 1.0}, True),
+        ({"kind": "accuracy", "target": 0.9, "coverage": 0.0}, False),
+        ({"kind": "accuracy", "target": 0.9, "coverage": 1.1}, False),
+        ({"kind": "tau", "target": 0.9, "coverage": 0.5}, False),
+        ({"kind": "cost", "target": 1.0, "error_cost": 1.0}, False),
+        ({"kind": "cost", "target": 1.0, "error_cost": 1.1}, True),
+        ({"kind": "cost", "target": 1.0, "error_cost": math.inf}, False),
+        ({"kind": "risk", "target": 0.1, "error_cost": 5.0}, False),
+        ({"kind": "mse", "target": 1.0, "confidence": 0.9}, False),
+        ({"kind": "mse", "target": 1.0, "confidence": 0.9, "clip": 1.0}, False),
+        ({"kind": "mae", "target": 1.0, "confidence": 0.9, "clip": 1.1}, True),
+        ({"kind": "mae", "target": 1.0, "clip": math.inf}, False),
+        ({"kind": "mean-cost", "target": 1.0, "confidence": 0.9}, True),
+        ({"kind": "mean-cost", "target": 1.0, "clip": 2.0}, False),
+        ({"kind": "promises", "target": 0.0}, False),
+        ({"kind": "promises", "target": 0.0, "promises": (Goal("missed", 0.1, "a"),)}, True),
+        ({"kind": "risk", "target": 0.1, "promises": (Goal("missed", 0.1, "a"),)}, False),
+    ],
+    ids=repr,
+)
+def test_what_a_rule_may_ask_for(given: dict[str, Any], allowed: bool) -> None:
+    with contextlib.nullcontext() if allowed else pytest.raises(OptionError):
+        Rule(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "allowed"),
+    [
+        ({"what": "accuracy", "limit": 1.0}, True),
+        ({"what": "accuracy", "limit": 0.0}, False),
+        ({"what": "coverage", "limit": 1.0}, True),
+        ({"what": "coverage", "limit": 0.0}, False),
+        ({"what": "risk", "limit": 0.0}, True),
+        ({"what": "missed", "limit": 1.0}, False),
+        ({"what": "overall-risk", "limit": 0.0}, True),
+        ({"what": "overall-risk", "limit": 0.1, "reviewer_accuracy": 0.0}, False),
+        ({"what": "overall-risk", "limit": 0.1, "reviewer_accuracy": 1.0}, True),
+        ({"what": "overall-risk", "limit": 0.1, "reviewer_accuracy": 1.1}, False),
+        ({"what": "reviews", "limit": 1}, False),
+        ({"what": "reviews", "limit": 0, "per": 0}, False),
+        ({"what": "reviews", "limit": 0, "per": 1}, True),
+        ({"what": "reviews", "limit": 1, "per": 1}, True),
+        ({"what": "reviews", "limit": 2, "per": 1}, False),
+        ({"what": "reviews", "limit": -1, "per": 9}, False),
+        ({"what": "reviews", "limit": 1.5, "per": 9}, False),
+    ],
+    ids=repr,
+)
+def test_what_a_promise_may_limit(given: dict[str, Any], allowed: bool) -> None:
+    with contextlib.nullcontext() if allowed else pytest.raises(OptionError):
+        Goal(**given)
+
+
+@pytest.mark.parametrize(
+    ("given", "method"),
+    [
+        ({"kind": "risk", "target": 0.1}, "fixed-sequence"),
+        ({"kind": "accuracy", "target": 0.9, "coverage": 0.5}, "joint"),
+        ({"kind": "promises", "target": 0.0, "promises": (Goal("missed", 0.1, "a"),)}, "joint"),
+        ({"kind": "coverage", "target": 0.9}, "order-statistic"),
+        ({"kind": "mae", "target": 0.1, "clip": 1.0}, "betting"),
+        ({"kind": "mean-cost", "target": 0.1}, "betting"),
+    ],
+    ids=repr,
+)
+def test_a_confidence_has_one_method(given: dict[str, Any], method: str) -> None:
+    assert Rule(**given).certified_by is None
+    assert Rule(**given, confidence=0.9).certified_by == method
+    assert Rule(**given, confidence=0.9, method=method).method == method
+    for other in {"fixed-sequence", "joint", "order-statistic", "betting", "sgr"} - {method}:
+        with pytest.raises(OptionError, match="leave out `method`"):
+            Rule(**given, confidence=0.9, method=other)
+
+
+def test_which_rules_need_labels_and_rows() -> None:
+    """A coverage and a number of reviews are known without labels, a tau and a largest loss without rows."""
+    targets = {"max-loss": 1.0, "cost": 1.0, "promises": 0.0}
+    missed, reviews = Goal("missed", 0.1, "a"), Goal("reviews", 3, per=9)
+    rules = {kind: Rule(kind, targets.get(kind, 0.5)) for kind in RULES if kind != "promises"}
+    assert {kind for kind, rule in rules.items() if not rule.uses_rows} == {"tau", "max-loss"}
+    needed = {kind for kind, rule in rules.items() if rule.needs_labels}
+    assert needed == {"accuracy", "risk", "cost", "mean-cost"}
+    assert [Rule("promises", 0.0, promises=goals).needs_labels for goals in ((reviews,), (reviews, missed))] == [
+        False,
+        True,
+    ]
+
+
+def test_reviewers_who_err_leave_less_for_accepted_rows() -> None:
+    """0.04 of what they see: with a promised coverage of 0.9 that is 0.004 of all rows."""
+    goals = with_reviewers([Goal("overall-risk", 0.01, reviewer_accuracy=0.96), Goal("coverage", 0.9)])
+    assert [goal.asked for goal in goals] == ["`overall_risk=0.006`", "`coverage=0.9`"]
+    (alone,) = with_reviewers([Goal("overall-risk", 0.1, reviewer_accuracy=0.96)])  # they may see every row
+    assert alone.limit == 0.06
+    same = [Goal("overall-risk", 0.01), Goal("missed", 0.1, "a")]
+    assert with_reviewers(same) == same
+    with pytest.raises(OptionError, match="reviewers alone make more errors"):
+        with_reviewers([Goal("overall-risk", 0.01, reviewer_accuracy=0.9), Goal("coverage", 0.9)])
 
 
 def test_an_unknown_rule() -> None:

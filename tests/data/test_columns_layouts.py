@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -57,28 +59,38 @@ class Zoo:
         assert document["calibration"] == self.calibrated["calibration"]
 
 
-@pytest.fixture(scope="module", params=[2, 7, 40])
-def zoo(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Zoo:
-    return Zoo(tmp_path_factory.mktemp("zoo"), request.param)
+WIDTHS = ("float16", "float32", "float64")
 
 
 @pytest.fixture(scope="module")
-def seven(tmp_path_factory: pytest.TempPathFactory) -> Zoo:
-    return Zoo(tmp_path_factory.mktemp("seven"), 7)
+def zoos(tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], Zoo]:
+    return functools.cache(lambda classes: Zoo(tmp_path_factory.mktemp("zoo"), classes))
 
 
-@pytest.mark.parametrize("width", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("kind", LISTS)
-def test_lists(zoo: Zoo, tmp_path: Path, kind: str, width: str) -> None:
+@pytest.fixture(scope="module")
+def seven(zoos: Callable[[int], Zoo]) -> Zoo:
+    return zoos(7)
+
+
+def pairs(kinds: Iterable[str]) -> list[tuple[str, str, int]]:
+    """Every kind with every width, and each of both with every number of classes."""
+    return [(kind, width, (2, 7, 40)[(i + j) % 3]) for i, kind in enumerate(kinds) for j, width in enumerate(WIDTHS)]
+
+
+@pytest.mark.parametrize(("kind", "width", "classes"), pairs(LISTS))
+def test_lists(zoos: Callable[[int], Zoo], tmp_path: Path, kind: str, width: str, classes: int) -> None:
+    zoo = zoos(classes)
     column = LISTS[kind](zoo.rows.logits.astype(width))
     dump = write(tmp_path / "d.parquet", {"logits": column, "label": zoo.rows.labels}, row_group_size=1700)
     zoo.check(dump)
     zoo.check_calibration(dump)
 
 
-@pytest.mark.parametrize("width", ["float16", "float32", "float64"])
-@pytest.mark.parametrize("prefix", ["logit_", "", "p.", "class 1 "])
-def test_wide_columns_in_numeric_order(zoo: Zoo, tmp_path: Path, prefix: str, width: str) -> None:
+@pytest.mark.parametrize(("prefix", "width", "classes"), pairs(["logit_", "", "p.", "class 1 "]))
+def test_wide_columns_in_numeric_order(
+    zoos: Callable[[int], Zoo], tmp_path: Path, prefix: str, width: str, classes: int
+) -> None:
+    zoo = zoos(classes)
     columns = wide(zoo.rows.logits.astype(width), prefix)
     dump = write(tmp_path / "d.parquet", {"note": pa.array(["x"] * 5000), **columns, "label": zoo.rows.labels})
     zoo.check(dump, "--logits", f"{prefix}*")

@@ -26,7 +26,7 @@ from drrej.data.dump import DumpOptions
 from drrej.data.open import open_dump
 from drrej.errors import DumpError
 
-ROWS = make_rows(5, rows=3000, seed=3)
+ROWS = make_rows(5, rows=900, seed=3)
 
 
 @pytest.fixture(scope="module")
@@ -39,7 +39,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.fixture
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Text in pieces of a few rows, so that there are many of them."""
-    monkeypatch.setattr(files, "BLOCK", 1 << 14)
+    monkeypatch.setattr(files, "BLOCK", 1 << 13)
 
 
 @pytest.mark.parametrize("ending", WRITERS)
@@ -60,7 +60,7 @@ def test_npy_files_with_labels_by_position(tmp_path: Path, expected: Results, or
     Results.of(tmp_path, tmp_path / "val_logits.npy", "--labels-from", tmp_path / "labels.npy").check(expected)
     np.save(tmp_path / "labels.npy", ROWS.labels[:-1])
     message = fail("calibrate", tmp_path / "val_logits.npy", "--labels-from", tmp_path / "labels.npy")
-    assert "it has 2999 labels but the dump has 3000 rows" in message
+    assert "it has 899 labels but the dump has 900 rows" in message
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "arrow", "npz", "parquet"])
@@ -71,19 +71,19 @@ def test_labels_from_any_format(tmp_path: Path, expected: Results, ending: str) 
 
 
 def test_labels_by_position_over_several_files_and_formats(tmp_path: Path, expected: Results) -> None:
-    np.save(tmp_path / "a_logits.npy", ROWS.logits[:1000].astype(np.float64))
-    np.savez(tmp_path / "b.npz", logits=ROWS.logits[1000:].astype(np.float64))
+    np.save(tmp_path / "a_logits.npy", ROWS.logits[:300].astype(np.float64))
+    np.savez(tmp_path / "b.npz", logits=ROWS.logits[300:].astype(np.float64))
     (tmp_path / "labels.csv").write_text("truth\n" + "\n".join(map(str, ROWS.labels)) + "\n")
     out = tmp_path / "r.json"
     succeed("calibrate", "-q", tmp_path / "a_logits.npy", tmp_path / "b.npz", "--labels-from", tmp_path / "labels.csv",
             "-o", out)  # fmt: skip
     assert json.loads(out.read_text())["calibration"] == expected.rejector["calibration"]
     lines = (tmp_path / "labels.csv").read_text().splitlines()
-    lines[1001] = ""  # a missing label is not skipped: all that follow would move
+    lines[301] = ""  # a missing label is not skipped: all that follow would move
     (tmp_path / "labels.csv").write_text("\n".join(lines) + "\n")
     message = fail("calibrate", tmp_path / "a_logits.npy", tmp_path / "b.npz", "--labels-from",
                    tmp_path / "labels.csv")  # fmt: skip
-    assert "1 row has no label (null); row 1000, counted from 0" in message
+    assert "1 row has no label (null); row 300, counted from 0" in message
 
 
 def test_tables_are_not_matched_by_position(tmp_path: Path) -> None:
@@ -114,7 +114,7 @@ def test_standard_input_and_names_that_say_nothing(tmp_path: Path, ending: str, 
 def test_directories_globs_and_mixed_formats(tmp_path: Path, expected: Results) -> None:
     folder = tmp_path / "nightly"
     folder.mkdir()
-    pieces = [Rows(ROWS.logits[start : start + 1000], ROWS.labels[start : start + 1000]) for start in (0, 1000, 2000)]
+    pieces = [Rows(ROWS.logits[start : start + 300], ROWS.labels[start : start + 300]) for start in (0, 300, 600)]
     for number, piece in enumerate(pieces):
         WRITERS["csv"](folder / f"{number}.csv", piece)
     calibration = expected.rejector["calibration"]
@@ -154,14 +154,14 @@ def test_csv_as_it_is_written(tmp_path: Path, small_chunks: None) -> None:
 
 def test_types_are_those_of_all_rows(tmp_path: Path, small_chunks: None) -> None:
     """A column that holds whole numbers at first and others later is one of floating-point numbers, or text."""
-    rows = make_rows(3, rows=2000, seed=1)
+    rows = make_rows(3, rows=700, seed=1)
     names = ["id", "mixed", "late", "logit_0", "logit_1", "logit_2", "label"]
     lines = [",".join(names)]
     for i, (row, label) in enumerate(zip(rows.logits, rows.labels, strict=True)):
         cells = [
             str(i),
-            str(i) if i < 1900 else f"x{i}",
-            "" if i < 1900 else "7",
+            str(i) if i < 650 else f"x{i}",
+            "" if i < 650 else "7",
             *map(str, row.astype(float)),
             str(label),
         ]
@@ -170,7 +170,7 @@ def test_types_are_those_of_all_rows(tmp_path: Path, small_chunks: None) -> None
     found = Results.of(tmp_path, tmp_path / "d.csv").mask
     assert found.schema.field("mixed").type == pa.string()
     assert found.column("mixed")[0].as_py() == "0"
-    assert (found.schema.field("late").type, found.column("late").null_count) == (pa.int64(), 1900)
+    assert (found.schema.field("late").type, found.column("late").null_count) == (pa.int64(), 650)
 
 
 @contextlib.contextmanager
@@ -181,14 +181,14 @@ def _changed(text: str, line: int, cell: int, value: str) -> Iterator[bytes]:
 
 
 CSV_ERRORS = {
-    "a word among numbers": (1500, 2, "abc", ["column 'logit_1': row 1499", "holds 'abc', which is not a number"]),
-    "nan": (1500, 2, "NaN", ["column 'logit_*': 1 row has NaN among the scores; row 1499"]),
-    "infinity": (1500, 2, "inf", ["column 'logit_*': 1 row has +inf among the scores; row 1499"]),
-    "an empty cell": (1500, 2, "", ["column 'logit_*': 1 row has a null among the scores; row 1499"]),
-    "a cell too many": (1500, 2, "1,2", ["row 1499, counted from 0, has 8 cells but the header names 7 columns"]),
-    "a label outside": (1500, 6, "9", ["column 'label': 1 row has a label outside 0 to 4; row 1499"]),
-    "no label": (1500, 6, "", ["column 'label': 1 row has no label (null); row 1499"]),
-    "a quote": (1500, 2, '5" pipe', ["a quote is not where a cell begins or ends"]),
+    "a word among numbers": (450, 2, "abc", ["column 'logit_1': row 449", "holds 'abc', which is not a number"]),
+    "nan": (450, 2, "NaN", ["column 'logit_*': 1 row has NaN among the scores; row 449"]),
+    "infinity": (450, 2, "inf", ["column 'logit_*': 1 row has +inf among the scores; row 449"]),
+    "an empty cell": (450, 2, "", ["column 'logit_*': 1 row has a null among the scores; row 449"]),
+    "a cell too many": (450, 2, "1,2", ["row 449, counted from 0, has 8 cells but the header names 7 columns"]),
+    "a label outside": (450, 6, "9", ["column 'label': 1 row has a label outside 0 to 4; row 449"]),
+    "no label": (450, 6, "", ["column 'label': 1 row has no label (null); row 449"]),
+    "a quote": (450, 2, '5" pipe', ["a quote is not where a cell begins or ends"]),
     "a column twice": (0, 2, "logit_0", ["column 'logit_0' occurs twice"]),
 }
 
@@ -218,16 +218,16 @@ def test_csv_without_a_header_or_rows(tmp_path: Path) -> None:
 
 
 JSON_ERRORS = {
-    "not JSON": (b'{"logits": [1.0, 2.0', ["row 1500, counted from 0, is not JSON"]),
-    "an array": (b"[1, 2]", ["row 1500, counted from 0, is not a JSON object"]),
+    "not JSON": (b'{"logits": [1.0, 2.0', ["row 450, counted from 0, is not JSON"]),
+    "an array": (b"[1, 2]", ["row 450, counted from 0, is not a JSON object"]),
     "text for a number": (
         b'{"id": 1, "logits": [1.0, "a"], "label": 1}',
-        ["column 'logits'", "row 1500", "but the rows before hold list<item: double>"],
+        ["column 'logits'", "row 450", "but the rows before hold list<item: double>"],
     ),
-    "null": (b'{"id": 1, "logits": null, "label": 1}', ["1 row has no value (null); row 1500"]),
-    "too few": (b'{"id": 1, "logits": [1.5], "label": 1}', ["1 row has not 5 scores; row 1500", "it has 1"]),
-    "NaN": (b'{"id": 1, "logits": [1.5, NaN, 1, 2, 3], "label": 1}', ["NaN among the scores; row 1500"]),
-    "no label": (b'{"id": 1, "logits": [1.5, 1, 1, 2, 3]}', ["column 'label': 1 row has no label (null); row 1500"]),
+    "null": (b'{"id": 1, "logits": null, "label": 1}', ["1 row has no value (null); row 450"]),
+    "too few": (b'{"id": 1, "logits": [1.5], "label": 1}', ["1 row has not 5 scores; row 450", "it has 1"]),
+    "NaN": (b'{"id": 1, "logits": [1.5, NaN, 1, 2, 3], "label": 1}', ["NaN among the scores; row 450"]),
+    "no label": (b'{"id": 1, "logits": [1.5, 1, 1, 2, 3]}', ["column 'label': 1 row has no label (null); row 450"]),
     "two objects": (b'{"id": 1, "logits": [1.5, 1, 1, 2, 3]}{"id": 2}', ["write one JSON object per line"]),
 }
 
@@ -236,7 +236,7 @@ JSON_ERRORS = {
 def test_errors_of_json_lines_name_file_row_and_column(tmp_path: Path, case: str, small_chunks: None) -> None:
     line, words = JSON_ERRORS[case]
     lines = jsonl_bytes(ROWS).split(b"\n")
-    lines[1500] = line
+    lines[450] = line
     (tmp_path / "d.jsonl").write_bytes(b"\n".join(lines))
     message = fail("calibrate", tmp_path / "d.jsonl")
     assert "d.jsonl" in message
@@ -270,14 +270,12 @@ def test_errors_of_arrays(tmp_path: Path) -> None:
         return fail("calibrate", tmp_path / "d.npz")
 
     assert "array 'ids' holds Python objects, which means a pickle" in refused(
-        logits=logits, labels=ROWS.labels, ids=np.array(["a", None] * 1500, object)
+        logits=logits, labels=ROWS.labels, ids=np.array(["a", None] * 450, object)
     )
-    assert "array 'labels' has 2999 values but 'logits' has 3000 rows" in refused(
-        logits=logits, labels=ROWS.labels[:-1]
-    )
-    assert "different lengths ('train' (3000, 5), 'val' (10, 5)" in refused(train=logits, val=logits[:10])
+    assert "array 'labels' has 899 values but 'logits' has 900 rows" in refused(logits=logits, labels=ROWS.labels[:-1])
+    assert "different lengths ('train' (900, 5), 'val' (10, 5)" in refused(train=logits, val=logits[:10])
     assert "array 'logits' is of type complex128" in refused(logits=logits.astype(complex), labels=ROWS.labels)
-    assert "has the shape (60, 50, 5)" in refused(logits=logits.reshape(60, 50, 5), labels=ROWS.labels)
+    assert "has the shape (60, 15, 5)" in refused(logits=logits.reshape(60, 15, 5), labels=ROWS.labels)
     np.save(tmp_path / "o.npy", np.array([{}], object), allow_pickle=True)
     assert "o.npy: array 'o.npy' holds Python objects" in fail("calibrate", tmp_path / "o.npy")
     np.save(tmp_path / "d.npy", logits)
@@ -302,7 +300,7 @@ def test_arrays_that_are_called_probabilities_are_never_taken_as_logits(tmp_path
     assert "is called as probabilities are, but its rows are none" in fail("calibrate", tmp_path / "d.npz")
 
 
-@pytest.mark.parametrize("ending", ["csv", "csv.gz", "jsonl", "arrow", "arrows", "npz"])
+@pytest.mark.parametrize("ending", ["csv", "csv.gz", "arrow", "npz"])
 def test_uris_and_one_job(tmp_path: Path, ending: str, expected: Results, small_chunks: None) -> None:
     path = tmp_path / f"dump.{ending}"
     WRITERS[ending](path, ROWS)
@@ -318,7 +316,7 @@ def test_row_groups_are_read_elsewhere(tmp_path: Path, ending: str, small_chunks
     else:
         WRITERS[ending](path, ROWS)
     dump = open_dump([str(path)], DumpOptions(), labelled=False)
-    assert ending not in ("csv", "jsonl", "arrow") or len(dump.row_groups) > 3
+    assert len(dump.row_groups) > {"csv": 3, "jsonl": 3, "arrow": 1}.get(ending, 0)
     sent = pickle.loads(pickle.dumps(dump))
     blocks = [block.scores for group in reversed(sent.row_groups) for block in sent.read(group, labelled=False)]
     assert sum(map(len, blocks)) == len(ROWS.labels)
@@ -333,12 +331,13 @@ def test_converted_files_are_made_again_where_they_are_gone(
     """A process that lives long keeps the last ones; so a file may be converted more than once."""
     monkeypatch.setattr(files, "_MOST_CONVERTED", 3)  # as many as an archive has arrays
     monkeypatch.setattr(files, "_converted", deque())
+    large = make_rows(5, rows=3000, seed=3)  # smaller arrays are not converted
     for number in range(4):
-        WRITERS[ending](tmp_path / f"{number}.{ending}", ROWS)
+        WRITERS[ending](tmp_path / f"{number}.{ending}", large)
     dump = open_dump([f"{tmp_path}/*.{ending}"], DumpOptions(), labelled=True)
     rows = np.concatenate([block.scores for group in dump.row_groups for block in dump.read(group, labelled=True)])
     assert len(files._converted) == 3
-    assert np.array_equal(rows, np.tile(ROWS.logits.astype(np.float64), (4, 1)))
+    assert np.array_equal(rows, np.tile(large.logits.astype(np.float64), (4, 1)))
 
 
 @pytest.mark.parametrize("ending", ["csv", "jsonl", "arrow", "npz", "csv.gz", "npy"])
@@ -370,16 +369,16 @@ def test_lists_in_cells_of_csv(tmp_path: Path, expected: Results, small_chunks: 
         lines.append(f'{i},"{cell}",{label}')
     (tmp_path / "d.csv").write_text("\n".join(lines))
     Results.of(tmp_path, tmp_path / "d.csv").check(expected)
-    lines[2000] = '1999,"[1.0, 2.0, abc]",1'
+    lines[600] = '599,"[1.0, 2.0, abc]",1'
     (tmp_path / "d.csv").write_text("\n".join(lines))
     message = fail("calibrate", tmp_path / "d.csv")
     assert (
-        "column 'logits': row 1999, counted from 0, holds '[1.0, 2.0, abc]', which is not a list of numbers" in message
+        "column 'logits': row 599, counted from 0, holds '[1.0, 2.0, abc]', which is not a list of numbers" in message
     )
 
 
 @pytest.mark.parametrize("kind", [np.float32, np.float64])
-def test_rows_that_are_bad_twice_and_nans_that_signal(tmp_path: Path, kind: type) -> None:
+def test_largethat_are_bad_twice_and_nans_that_signal(tmp_path: Path, kind: type) -> None:
     logits = ROWS.logits.astype(kind)
     bits = np.uint32(0x7FA00000) if kind is np.float32 else np.uint64(0x7FF4000000000000)
     logits.view(bits.dtype)[7, 2] = bits

@@ -356,9 +356,8 @@ def test_numbers_in_headers_are_bounded():
         read_value(b"\x18\xff\xff\xff\xff\x0f" + bytes(100), 0)  # four billion bytes of text
 
 
-@pytest.mark.parametrize("seed", [2, 3])
-def test_damaged_pages_never_give_other_numbers(tmp_path, seed):
-    verdicts = fuzz_pages.campaign(170, seed, str(tmp_path))
+def test_damaged_pages_never_give_other_numbers(tmp_path):
+    verdicts = fuzz_pages.campaign(170, 2, str(tmp_path))
     assert verdicts["equal"] > 20
     assert verdicts["left"] > 20
     assert verdicts["partly"] > 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from conftest import texts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -79,7 +80,7 @@ def test_gates_that_cannot_be_read(text: str) -> None:
         Gate.parse(text)
 
 
-@given(st.text(max_size=30))
+@given(texts())
 def test_any_text_is_a_gate_or_a_gate_error(text: str) -> None:
     try:
         gate = Gate.parse(text)

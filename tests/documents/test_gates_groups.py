@@ -10,9 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from conftest import fail, make_model, make_rejector, source, succeed, write_dump, write_mask
+from conftest import fail, make_model, make_rejector, source, succeed, texts, write_dump, write_mask
 from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 
 import drrej
@@ -159,7 +158,7 @@ def test_differences_are_no_percentages_either() -> None:
         check_gate(drrej.Gate.parse("difference.accuracy.lower >= -2"), [When.BASELINE])
 
 
-@given(st.text(min_size=1).filter(lambda name: "\n" not in name))
+@given(texts(1).filter(lambda name: "\n" not in name))
 def test_any_name_of_a_class_can_be_written(name: str) -> None:
     metric = f"accuracy[class='{name}'].lower"
     assert drrej.Gate(f"{metric} > 0", metric, ">", 0.0).member == ("class", name)

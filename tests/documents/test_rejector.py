@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from conftest import texts
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -26,7 +27,7 @@ maybe = st.none() | finite
 @st.composite
 def rejectors(draw: st.DrawFn) -> Rejector:
     names = draw(st.none() | st.just(("a", "ü", "c, d")))
-    rejector = Rejector(3, "probs", Columns(draw(st.text(min_size=1)), draw(st.none() | st.text())), class_names=names)
+    rejector = Rejector(3, "probs", Columns(draw(texts(1)), draw(st.none() | texts())), class_names=names)
     before_after = BeforeAfter(draw(maybe), draw(maybe))
     rejector = rejector.with_calibration(
         Calibration("temperature", draw(positive), draw(st.booleans()), 10, "ab.cd", before_after, before_after)

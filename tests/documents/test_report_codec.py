@@ -11,7 +11,7 @@ from typing import Any
 import jsonschema
 import numpy as np
 import pytest
-from conftest import fail, make_model, make_rejector, source, succeed, write_dump
+from conftest import fail, make_model, make_rejector, source, succeed, texts, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -133,7 +133,7 @@ JUNK = (
     | st.booleans()
     | st.integers(-3, 10**20)
     | st.floats(-2, 3)
-    | st.text(max_size=3)
+    | texts(max_size=3)
     | st.just([])
     | st.just({})
 )

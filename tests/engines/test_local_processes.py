@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import LAYOUTS, environment, make_model, make_rejector, thorough, write_dump
+from conftest import environment, make_model, make_rejector, thorough, write_dump
 from msgspec.structs import replace
 
 import drrej
@@ -86,22 +86,19 @@ def made(path: Path, engine: Engine, folder: Path, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("layout", "jobs"),
-    [
-        *(thorough(layout, 2) if layout == "large" else (layout, 2) for layout in LAYOUTS),
-        ("list", 3),
-        *(thorough(layout, 3) for layout in LAYOUTS if layout != "list"),
-    ],
+    [("fixed", 2), ("wide", 2), ("list", 3), thorough("large", 2)],
 )
 def test_the_bits_are_those_of_one_thread(tmp_path: Path, layout: str, jobs: int) -> None:
-    logits, labels = make_model(3000, 40, seed=3)
-    path = Path(write_dump(tmp_path / "dump.parquet", logits, labels, layout, row_group=400))
+    logits, labels = make_model(1500, 40, seed=3)
+    path = Path(write_dump(tmp_path / "dump.parquet", logits, labels, layout, row_group=200))
     assert made(path, forked(jobs), tmp_path) == made(path, LocalEngine(1), tmp_path)
 
 
 def test_one_row_group_and_many_files(tmp_path: Path) -> None:
-    logits, labels = make_model(70_000, 10, seed=4)  # more than a block
+    logits, labels = make_model(70_000, 3, seed=4)  # more than a block
     one = Path(write_dump(tmp_path / "one.parquet", logits, labels, "list"))
-    assert made(one, forked(), tmp_path) == made(one, LocalEngine(1), tmp_path)
+    rejectors = [make_rejector(source(one, engine)).to_json() for engine in (forked(), LocalEngine(1))]
+    assert rejectors[0] == rejectors[1]
     (tmp_path / "many").mkdir()
     for number in range(7):
         rows = slice(number * 600, number * 600 + 600 - number)

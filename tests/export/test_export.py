@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import shutil
@@ -25,16 +26,16 @@ from drrej.errors import OptionError
 from drrej.export import decided, export, golden_rows, random_scores
 from drrej.export.steps import decision_of
 
-LOGITS, LABELS = make_model(2000, 4, 3)
+LOGITS, LABELS = make_model(600, 4, 3)
 ROWS = 300
-CASES = [
-    (kind, calibrator, loss)
-    for kind in ("logits", "probs", "log-probs", "binary")
-    for calibrator in ("temperature", "vector")
-    for loss in ("zero-one", "log", "brier", "margin", "logit-margin", "learned")
+CASES = [  # every kind with every loss, and each of both with both calibrators
+    (kind, ("temperature", "vector")[(i + j) % 2], loss)
+    for i, kind in enumerate(("logits", "probs", "log-probs", "binary"))
+    for j, loss in enumerate(("zero-one", "log", "brier", "margin", "logit-margin", "learned"))
 ]
 
 
+@functools.cache
 def rejector_for(kind: str, calibrator: str, loss: Any, **more: Any) -> drrej.Rejector:
     wide = LOGITS.astype(float) * 1.1
     powers = np.exp(wide - wide.max(axis=1, keepdims=True))
@@ -106,15 +107,23 @@ def test_onnxruntime(kind: str, calibrator: str, loss: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
-@pytest.mark.parametrize(("kind", "calibrator", "loss"), CASES)
-def test_node(tmp_path: Path, kind: str, calibrator: str, loss: str) -> None:
-    content = export(rejector_for(kind, calibrator, loss), "js", golden=ROWS)
-    path = tmp_path / "decide.mjs"
-    path.write_bytes(content)
-    done = subprocess.run(["node", str(path)], capture_output=True, text=True, timeout=60)
-    assert (done.returncode, done.stdout) == (0, f"{ROWS} golden rows, 0 different\n"), done.stderr
-    path.write_bytes(content.replace(b'"rejected": true', b'"rejected": false'))
-    assert subprocess.run(["node", str(path)], capture_output=True, timeout=60).returncode == 1
+def test_node(tmp_path: Path) -> None:
+    """Every case in one process, each beside a copy with wrong decisions among its golden rows."""
+    names = {"-".join(case): export(rejector_for(*case), "js", golden=ROWS) for case in CASES}
+    code = "const found = {};\n"
+    for name, content in names.items():
+        (tmp_path / f"{name}.mjs").write_bytes(content)
+        (tmp_path / f"{name}-wrong.mjs").write_bytes(content.replace(b'"rejected": true', b'"rejected": false'))
+        for one in (name, f"{name}-wrong"):
+            code += f'found["{one}"] = (await import("./{one}.mjs")).check();\n'
+    (tmp_path / "all.mjs").write_text(code + "console.log(JSON.stringify(found));\n")
+    done = subprocess.run(["node", "all.mjs"], cwd=tmp_path, capture_output=True, timeout=60)
+    found = json.loads(done.stdout or b"{}")
+    assert {name: found.get(name) for name in names} == dict.fromkeys(names, 0), done.stderr
+    assert all(found[f"{name}-wrong"] > 0 for name in names)
+    for name, ends, says in (("", 0, f"{ROWS} golden rows, 0 different\n"), ("-wrong", 1, " different\n")):
+        done = subprocess.run(["node", f"logits-vector-log{name}.mjs"], cwd=tmp_path, capture_output=True, timeout=60)
+        assert (done.returncode, done.stdout.decode().endswith(says)) == (ends, True), done.stderr
 
 
 def test_golden_rows_have_ties_infinities_and_both_sides_of_the_cutoff() -> None:

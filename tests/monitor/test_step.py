@@ -20,7 +20,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import Many, environment, load_json, make_model, make_rejector, source, thorough, write_dump, write_mask
+from conftest import (
+    Many,
+    environment,
+    load_json,
+    make_model,
+    make_rejector,
+    more_trials,
+    source,
+    write_dump,
+    write_mask,
+)
 from running import drrej, fail, run_drrej, succeed
 
 from drrej.core.drift import bin_counts
@@ -700,7 +710,7 @@ def fake_batch(rng: np.random.Generator, rows: int = 5000, classes: int = 100) -
     return batch, columns
 
 
-@pytest.mark.parametrize("number_of_batches", [300, thorough(1000)])
+@pytest.mark.parametrize("number_of_batches", [300, more_trials(1000)])
 def test_many_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch, number_of_batches: int) -> None:
     """And nothing is lost by adding up old ones: the totals, and the monitors, know every row."""
     from msgspec.structs import replace

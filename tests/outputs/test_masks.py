@@ -15,7 +15,7 @@ import pyarrow.feather as feather
 import pyarrow.json as pajson
 import pyarrow.parquet as pq
 import pytest
-from conftest import examples, fail, logit_columns, make_model, run_here, succeed
+from conftest import examples, fail, logit_columns, make_model, run_here, succeed, texts
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -138,7 +138,7 @@ def test_columns_that_a_format_cannot_hold(at: Path, name: str, column: pa.Array
     st.lists(
         st.fixed_dictionaries(
             {
-                "t": st.none() | st.text(),
+                "t": st.none() | texts(),
                 "f": st.none() | st.floats(),
                 "i": st.none() | st.integers(-(2**63), 2**63 - 1),
                 "b": st.none() | st.booleans(),

@@ -127,7 +127,7 @@ def test_the_library_does_the_same(val: str, documents: Path) -> None:
 
 def test_hundreds_of_tiny_row_groups_give_the_same_document(tmp_path: Path) -> None:
     """Footers are parsed once and tiny blocks are gathered; neither may change a bit."""
-    logits, labels = make_model(1200, 5, seed=9)
+    logits, labels = make_model(400, 5, seed=9)
     one = write_dump(tmp_path / "d.parquet", logits, labels)
     document = succeed("calibrate", one)
     write_dump(one, logits, labels, row_group=2)

@@ -74,7 +74,7 @@ def test_a_curve_beyond_memory_has_the_bits_of_one_in_memory(monkeypatch: pytest
 
 
 def test_documents_are_the_same_beyond_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = write_dump(tmp_path / "d.parquet", *make_model(20_000, 6, seed=5), row_group=7000)
+    path = write_dump(tmp_path / "d.parquet", *make_model(5_000, 6, seed=5), row_group=1700)
     calibrated = drrej.calibrate(source(path))
     rejector = drrej.fit(source(path), calibrated)
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import make_model, thorough, write_dump
+from conftest import make_model, more_trials, write_dump
 from scipy import stats
 from scipy.special import logsumexp, softmax
 from worlds import SAMPLE, fitted, source, too_sure, write
@@ -136,7 +136,7 @@ def report_of(world, options, gates=()):
     return drrej.evaluate(source(world[3]), world[4], gates, options)
 
 
-@pytest.mark.parametrize("shuffles", [3, thorough(20)])
+@pytest.mark.parametrize("shuffles", [3, more_trials(20)])
 def test_every_figure_has_the_same_bits_under_shuffles(world, options, tmp_path, shuffles):
     logits, labels, columns, _, rejector, _ = world
     expected = report_of(world, options).to_json()

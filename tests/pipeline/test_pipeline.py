@@ -170,7 +170,7 @@ def pair(request: pytest.FixtureRequest, folder: Path, val: str, test: str) -> I
         return
     made = []
     for name, seed in (("val", 1), ("test", 2)):
-        logits, labels = make_model(5000, 20, seed)
+        logits, labels = make_model(2000, 20, seed)
         made.append(write_dump(folder / f"{name}.parquet", logits, labels, row_group=700))
     yield made[0], made[1]
 

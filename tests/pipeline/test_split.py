@@ -54,8 +54,7 @@ def test_the_parts_are_the_dump(tmp_path: Path, model: tuple[np.ndarray, np.ndar
         assert drrej.calibrate(part).need_calibration().rows == len(mask["id"])
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("group", [None, "who"])
+@pytest.mark.parametrize(("layout", "group"), list(zip(LAYOUTS, [None, "who"] * 2, strict=True)))
 def test_the_same_parts_in_any_order_and_layout(
     tmp_path: Path, model: tuple[np.ndarray, np.ndarray], rejector: drrej.Rejector, layout: str, group: str | None
 ) -> None:

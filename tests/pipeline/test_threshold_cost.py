@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import LOG, Many, fail, make_model, source, succeed, thorough, write_dump, write_mask
+from conftest import LOG, Many, fail, make_model, more_trials, source, succeed, thorough, write_dump, write_mask
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
@@ -54,7 +54,9 @@ def test_the_least_total_cost_by_brute_force(
 @pytest.mark.parametrize(
     "values", [(0.0, 2.0, 50.0), (0.0, 2.0, 50.0, 7.5), (-2.0, 0.0, 48.0), (-20.0, -3.0, 0.0, 1.0, 5.0)]
 )
-@pytest.mark.parametrize(("rows", "trials"), [(30, 60), thorough(30, 400), thorough(1000, 400)])
+@pytest.mark.parametrize(
+    ("rows", "trials"), [(30, 60), thorough(1000, 60), more_trials(30, 400), more_trials(1000, 400)]
+)
 def test_intervals_of_a_mean_hold(values: tuple[float, ...], rows: int, trials: int) -> None:
     """Each end fails in at most a fortieth of the trials (the limit of this test has a chance of 1 in 10000)."""
     rng = np.random.default_rng(rows)

@@ -21,14 +21,14 @@ ACTION = yaml.safe_load((ROOT / "action.yml").read_text(encoding="utf-8"))
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path, program: str) -> Path:
     shutil.copy(SAMPLE / "test.parquet", tmp_path / "test.parquet")
     succeed("run", "--val", SAMPLE / "val.parquet", "--test", SAMPLE / "test.parquet", "--coverage", "0.8",
             "-o", tmp_path / "out", "-q")  # fmt: skip
     shutil.copy(tmp_path / "out" / "rejector.json", tmp_path / "rejector.json")
     (tmp_path / "bin").mkdir()
-    for name, words in (("drrej", "-m drrej"), ("python3", "")):
-        (tmp_path / "bin" / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words} "$@"\n')
+    for name, text in (("drrej", program), ("python3", f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')):
+        (tmp_path / "bin" / name).write_text(text)
         (tmp_path / "bin" / name).chmod(stat.S_IRWXU)
     return tmp_path
 

@@ -19,6 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import drrej
+import drrej.pipeline.calibrate as drrej_calibrate
 from drrej.data.dump import Block, RowGroup
 from drrej.engines import Progress
 from drrej.engines.protocol import Pass, map_blocks
@@ -51,14 +52,20 @@ def engine(dask: DaskProcesses) -> DaskEngine:
 
 @pytest.fixture(scope="module")
 def dataset(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Five files of several row groups: enough logits that the temperature's search starts from a sample."""
+    """Five files of several row groups."""
     folder = tmp_path_factory.mktemp("dataset")
     for number in range(5):
-        logits, labels = make_model(9000, 60, seed=number)
+        logits, labels = make_model(1800, 60, seed=number)
         (folder / f"day={number}").mkdir()
         path = folder / f"day={number}" / "part.parquet"
-        write_dump(path, logits, labels, layout=["fixed", "list"][number % 2], row_group=4000)
+        write_dump(path, logits, labels, layout=["fixed", "list"][number % 2], row_group=800)
     return folder
+
+
+@pytest.fixture
+def from_a_sample(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The search for the temperature starts from a sample, as with many more rows."""
+    monkeypatch.setattr(drrej_calibrate, "SAMPLE_LOGITS", 1 << 18)
 
 
 def elsewhere(local: drrej.Source, engine: DaskEngine) -> drrej.Source:
@@ -97,6 +104,7 @@ def contents(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.usefixtures("from_a_sample")
 def test_documents_and_masks_are_the_same_to_the_bit(dataset: Path, engine: DaskEngine, tmp_path: Path) -> None:
     here = pipeline(lambda: source(dataset, jobs=2), tmp_path / "here")
     there = pipeline(lambda: elsewhere(source(dataset), engine), tmp_path / "there")
@@ -106,6 +114,7 @@ def test_documents_and_masks_are_the_same_to_the_bit(dataset: Path, engine: Dask
     assert [p.name for p in (tmp_path / "there").iterdir() if p.name.startswith(".")] == [f".masks{MANIFEST}"]
 
 
+@pytest.mark.usefixtures("from_a_sample")
 def test_small_tasks_and_rows_that_are_not_kept_change_nothing(
     dataset: Path, engine: DaskEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -113,7 +122,7 @@ def test_small_tasks_and_rows_that_are_not_kept_change_nothing(
     monkeypatch.setattr(dask_module, "TASK_BYTES", 1)
     assert drrej.calibrate(elsewhere(source(dataset), engine), drrej.CalibrateOptions(memory=0)).to_json() == expected
     assert (
-        drrej.calibrate(elsewhere(source(dataset), engine), drrej.CalibrateOptions(memory=3_000_000)).to_json()
+        drrej.calibrate(elsewhere(source(dataset), engine), drrej.CalibrateOptions(memory=600_000)).to_json()
         == expected
     )
 
@@ -212,7 +221,7 @@ def test_a_rerun_takes_up_what_an_interrupted_run_has_finished(
 ) -> None:
     rejector = _any_rejector(60)
     target = str(tmp_path / "masks")
-    stopped = msgspec.structs.replace(engine, progress=_Interrupts(after=25_000))
+    stopped = msgspec.structs.replace(engine, progress=_Interrupts(after=5_000))
     with pytest.raises(KeyboardInterrupt), LocalDataset(target) as output:
         drrej.reject(elsewhere(source(dataset), stopped), rejector, output)
     assert not Path(target).exists()
@@ -220,7 +229,7 @@ def test_a_rerun_takes_up_what_an_interrupted_run_has_finished(
     with LocalDataset(target) as output:
         counts = drrej.reject(elsewhere(source(dataset), engine), rejector, output)
         output.commit()
-    assert (counts.rows, counts.reused >= 2) == (45_000, True)
+    assert (counts.rows, counts.reused >= 2) == (9_000, True)
     with LocalDataset(str(tmp_path / "here")) as output:
         assert drrej.reject(source(dataset), rejector, output).rejected == counts.rejected
         output.commit()

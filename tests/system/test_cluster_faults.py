@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from conftest import environment, fail, make_model, only_line, run_drrej, thorough, write_dump
+from conftest import environment, fail, make_model, only_line, run_drrej, write_dump
 from dask_processes import DaskProcesses, dask_processes
 
 import drrej
@@ -114,9 +114,6 @@ def contents(path: Path) -> dict[str, bytes]:
 
 COMMANDS = {
     "calibrate": ["-o", "{out}/r.json"],
-    "fit": ["-r", "{rejector}", "-o", "{out}/r.json"],
-    "threshold": ["-r", "{rejector}", "--coverage", "0.7", "-o", "{out}/r.json"],
-    "evaluate": ["-r", "{rejector}", "-o", "{out}/r.json", "-q"],
     "reject": ["-r", "{rejector}", "-o", "{out}/masks/", "-q"],
 }
 
@@ -130,7 +127,7 @@ def rejector(dump: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @needs_dask
-@pytest.mark.parametrize("command", ["calibrate", "reject", *map(thorough, ("fit", "threshold", "evaluate"))])
+@pytest.mark.parametrize("command", COMMANDS)
 def test_a_worker_killed_at_a_random_moment(
     dask: DaskProcesses, dump: Path, rejector: Path, tmp_path: Path, command: str
 ) -> None:

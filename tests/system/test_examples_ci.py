@@ -6,7 +6,6 @@ import json
 import os
 import stat
 import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -19,7 +18,7 @@ CI = Path(__file__).resolve().parents[2] / "examples" / "ci"
 
 
 @pytest.fixture
-def workspace(tmp_path):
+def workspace(tmp_path, program):
     """A working directory with three dumps and `drrej` and `pip` on the path; pip does nothing."""
     dumps, tools = tmp_path / "dumps", tmp_path / "bin"
     dumps.mkdir()
@@ -28,8 +27,8 @@ def workspace(tmp_path):
     pq.write_table(pq.read_table(SAMPLE / "val.parquet"), dumps / "val.parquet")
     pq.write_table(test.slice(0, 1000), dumps / "choose.parquet")
     pq.write_table(test.slice(1000), dumps / "test.parquet")
-    for name, line in (("drrej", f'exec "{sys.executable}" -m drrej "$@"'), ("pip", "exit 0")):
-        (tools / name).write_text(f"#!/bin/sh\n{line}\n", encoding="utf-8")
+    for name, text in (("drrej", program), ("pip", "#!/bin/sh\nexit 0\n")):
+        (tools / name).write_text(text, encoding="utf-8")
         (tools / name).chmod(stat.S_IRWXU)
     return tmp_path
 

@@ -21,8 +21,8 @@ from kill_campaign import run_campaign, table
 
 from drrej.outputs.dataset import MANIFEST
 
-KILLS = int(os.environ.get("KILLS", "6"))
-"""How often a run is killed; KILLS=50 for a thorough run."""
+KILLS = int(os.environ.get("KILLS", "4"))
+"""How often a run is killed; KILLS=50 for a long run."""
 
 ROWS = 200_000
 
@@ -142,8 +142,8 @@ def test_a_running_neighbour_is_left_alone(job: Path, tmp_path: Path) -> None:
 
 
 def test_with_force_every_target_is_the_old_or_the_new_one(tmp_path: Path) -> None:
-    """A small part of the campaign: one command of each kind of target; see there for the whole."""
-    names = ["calibrate", "reject FILE", "reject DIR/", "reject DIR/, two steps"]
+    """A small part of the campaign: a file, and a directory in two steps; see there for the whole."""
+    names = ["reject FILE", "reject DIR/, two steps"]
     rows = run_campaign(max(KILLS, len(names)), 3, tmp_path, names, rows=10_000)
     assert not any(row.broken for row in rows), table(rows)
 
@@ -151,4 +151,4 @@ def test_with_force_every_target_is_the_old_or_the_new_one(tmp_path: Path) -> No
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 def test_a_call_that_fails_leaves_nothing_partial(tmp_path: Path) -> None:
     """A small part of the campaign: a few opens, writes and messages of each command fail."""
-    assert fail_calls.campaign(tmp_path, 2, ("open", "write", "stderr"))
+    assert fail_calls.campaign(tmp_path, 1, ("open", "write", "stderr"))

@@ -21,7 +21,7 @@ BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture
-def workspace(tmp_path: Path) -> Path:
+def workspace(tmp_path: Path, program: str) -> Path:
     """The files that the page names, and `drrej` and `mail` on the path."""
     val = write_dump(tmp_path / "val.parquet", *make_model(3000, 3, 1))
     (tmp_path / "rejector.json").write_text(make_rejector(source(val), ("coverage", 0.9)).to_json())
@@ -35,13 +35,14 @@ def workspace(tmp_path: Path) -> Path:
             pq.write_table(pa.table({"id": np.arange(0, 200, 3), "label": labels[::3]}), tmp_path / "labels.parquet")
     (tmp_path / "bin").mkdir()
     for name, line in {
-        "drrej": f'exec "{sys.executable}" -m drrej "$@"',
         "python": f'exec "{sys.executable}" "$@"',
         "mail": "echo mailed: $2 >> mails",
         "date": "echo 2026-03-05",
     }.items():
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{line}\n")
-        (tmp_path / "bin" / name).chmod(stat.S_IRWXU)
+    (tmp_path / "bin" / "drrej").write_text(program)
+    for path in (tmp_path / "bin").iterdir():
+        path.chmod(stat.S_IRWXU)
     return tmp_path
 
 

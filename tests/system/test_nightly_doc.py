@@ -28,7 +28,7 @@ def block(kind: str, number: int = 0) -> str:
 
 
 @pytest.fixture
-def srv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def srv(tmp_path: Path, program: str, monkeypatch: pytest.MonkeyPatch) -> Path:
     """What the page calls /srv/drrej, and `drrej`, `date` and `mail` on the path."""
     (tmp_path / "nights").mkdir()
     for day in (1, 2):
@@ -40,13 +40,14 @@ def srv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "rejector.json").write_text(rejector.to_json())
     (tmp_path / "bin").mkdir()
     for name, line in {
-        "drrej": f'exec "{sys.executable}" -m drrej "$@"',
         "python": f'exec "{sys.executable}" "$@"',
         "mail": "echo mailed: $2 >> mails",
         "date": f"echo {NIGHT}",
     }.items():
         (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{line}\n")
-        (tmp_path / "bin" / name).chmod(stat.S_IRWXU)
+    (tmp_path / "bin" / "drrej").write_text(program)
+    for path in (tmp_path / "bin").iterdir():
+        path.chmod(stat.S_IRWXU)
     env = environment()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{env['PATH']}")
     monkeypatch.setenv("PYTHONPATH", env.get("PYTHONPATH", str(ROOT)))
