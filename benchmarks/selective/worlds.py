@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 
 import numpy as np
 
@@ -87,8 +86,8 @@ def cell(found: tuple[Array, Array], world: World) -> str:
     return f"{np.mean(coverage) / world.oracle:.3f} ({100 * broken:.0f}{over})"
 
 
-def write_worlds(trials: int, path: Path) -> None:
-    """The table of all worlds, and the means over them."""
+def tables(trials: int) -> str:
+    """All worlds, and the means over them."""
     from benchmarks.selective.page import made_by, table
 
     lines, means = [], []
@@ -117,4 +116,4 @@ def write_worlds(trials: int, path: Path) -> None:
         "",
         *table(["rows", "world", "risk", "oracle", *RULES], lines),
     ]
-    path.write_text("\n".join(text))
+    return "\n".join(text)
