@@ -13,6 +13,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import rounded
+
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 
@@ -29,22 +31,13 @@ def judge(args: argparse.Namespace) -> None:
         if dump.name in results and not (args.only or args.again):
             continue
         sys.stderr.write(f"{dump.name}\n")
-        judged[dump.name] = {"experiment": dump.experiment, **_rounded(figures_of(dump))}
+        judged[dump.name] = {"experiment": dump.experiment, **rounded(figures_of(dump), 7)}
         results |= judged
         args.results.parent.mkdir(parents=True, exist_ok=True)
         lines = [f"{json.dumps(name)}: {json.dumps(figures)}" for name, figures in sorted(results.items())]
         args.results.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     shown = experiments(judged) | experiments(judged, shifted=True)
     sys.stdout.write("\n".join(every(shown)) + "\n" if shown else "nothing new to judge\n")
-
-
-def _rounded(value: Any) -> Any:
-    """Figures to seven digits after the point, which is far below their noise."""
-    if isinstance(value, dict):
-        return {name: _rounded(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_rounded(inner) for inner in value]
-    return round(value, 7) if isinstance(value, float) else value
 
 
 def write(args: argparse.Namespace) -> None:
@@ -57,10 +50,17 @@ def write(args: argparse.Namespace) -> None:
 
 
 def few(args: argparse.Namespace) -> None:
-    """`auto` fitted on few rows, with wrong labels, and after a shift: results/few.md."""
-    from benchmarks.selective.few import write_few
+    """`auto` fitted on few rows and with wrong labels: results/few.md."""
+    from benchmarks.selective.few import tables
 
-    write_few(args.data, args.work, args.trials, HERE / "results" / "few.md")
+    (HERE / "results" / "few.md").write_text(tables(args.data, args.work, args.trials))
+
+
+def reuse(args: argparse.Namespace) -> None:
+    """How likely rows that are used again are noticed, and fresh rows refused: results/reuse.md."""
+    from benchmarks.selective.reuse import tables
+
+    (HERE / "results" / "reuse.md").write_text(tables(args.data, args.work))
 
 
 def certified(args: argparse.Namespace) -> None:
@@ -72,16 +72,9 @@ def certified(args: argparse.Namespace) -> None:
 
 def splits(args: argparse.Namespace) -> None:
     """How often test rows contradict `run --accuracy 0.98` on ten splits of each dump: prints a table."""
-    from benchmarks.selective.splits import table
+    from benchmarks.selective.splits import tables
 
-    sys.stdout.write(table(args.data, args.work))
-
-
-def reuse(args: argparse.Namespace) -> None:
-    """How likely rows that are used again are noticed, and fresh rows refused: results/reuse.md."""
-    from benchmarks.selective.reuse import write_reuse
-
-    write_reuse(args.data, args.work, args.trials, HERE / "results" / "reuse.md")
+    sys.stdout.write(tables(args.data))
 
 
 def main() -> None:
@@ -94,7 +87,7 @@ def main() -> None:
         own.set_defaults(command=command)
         own.add_argument("--data", type=Path, default=data, help="directory of the data sets [$DRREJ_DATA or data]")
         own.add_argument("--work", type=Path, default=Path("out/selective"), help="models' outputs are kept here")
-        if command in (few, certified, reuse):
+        if command in (few, certified):
             own.add_argument("--trials", type=int, default=10 if command is few else 200)
         if command in (judge, write):
             own.add_argument("--results", type=Path, default=HERE / "results" / "results.json")

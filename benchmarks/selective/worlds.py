@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from benchmarks.pages import made_by, table
 from benchmarks.selective.rules import RULES, Array, Fitted, Rule, curve_of
 
 ROWS = (200, 500, 1000, 3000)
@@ -88,8 +89,6 @@ def cell(found: tuple[Array, Array], world: World) -> str:
 
 def tables(trials: int) -> str:
     """All worlds, and the means over them."""
-    from benchmarks.selective.page import made_by, table
-
     lines, means = [], []
     for rows in ROWS:
         shares = []
