@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from benchmarks.pages import table as markdown_table
 from benchmarks.paper.data import FOLDS, READERS, SMALL, DataMissingError, load
 from benchmarks.paper.judge import METHODS
 from benchmarks.paper.tables import HERE, draw, judged, markdown, show, summary, write
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 PARTS = ("val", "test", "train")
 DATASETS = (*READERS, f"har{SMALL}", f"gas_drift{SMALL}")
+COSTS = 9
 DOCS = HERE.parents[1] / "docs"
 
 
@@ -45,22 +47,21 @@ def train(args: argparse.Namespace) -> None:
 
 def baselines(args: argparse.Namespace) -> None:
     """Train the baselines, one network per cost, and write their dumps; costs that have dumps are left alone."""
-    from benchmarks.paper.baselines import Rival, costs
+    from benchmarks.paper.baselines import costs, train_baseline
 
-    work, start = _work_of(args), costs(args.costs)
-    for noise in args.noise:
-        folds = [task for task, _ in work if task.noise == noise]
+    for task, settings in _work_of(args):
         for name in args.methods:
-            rival = Rival(name, folds, work[0][1], args.work)
-            for record in rival.refine(start) if args.refine else rival.train(start):
-                where = f"{args.dataset} noise {noise:g} fold {record['fold']}, {name} at cost {record['cost']:.2f}"
-                print(f"{where}: coverage {record['coverage']:.4f}; {record['seconds']} s", flush=True)
+            for cost in args.costs or costs(COSTS):
+                record = train_baseline(task, name, cost, settings, args.work)
+                if record:
+                    where = f"{task.folder(Path())}, {name} at cost {cost:.2f}"
+                    print(f"{where}: coverage {record['coverage']:.4f}; {record['seconds']} s", flush=True)
 
 
 def table(args: argparse.Namespace) -> None:
     """Judge every trained fold, and MedMNIST's outputs in DATA; write tables and figure, ours beside the paper's."""
     rows = judged(args.work, args.data, args.out / "results.json")
-    write(rows, args.out)
+    write(rows, args.out / "results.json")
     ours = args.out == HERE / "results"
     draw(rows, DOCS / "figures" / "paper.svg" if ours else args.out / "paper.svg")
     if ours:
@@ -70,11 +71,10 @@ def table(args: argparse.Namespace) -> None:
 
 def cascade(args: argparse.Namespace) -> None:
     """Train a small network to stand before the fold's own, and print what the two save together."""
-    from benchmarks.paper.cascade import savings
-    from benchmarks.paper.cascade import table as saved
+    from benchmarks.paper.cascade import HEAD, savings
 
     for task, _ in _work_of(args):
-        print(saved(savings(task, args.work)), flush=True)
+        print("\n".join(markdown_table(HEAD, savings(task, args.work))), flush=True)
 
 
 def _work_of(args: argparse.Namespace) -> "list[tuple[Task, Settings]]":
@@ -119,8 +119,7 @@ def parser() -> argparse.ArgumentParser:
             own.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="dumps to write [all]")
         if command is baselines:
             own.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
-            own.add_argument("--costs", type=int, default=5, metavar="N", help="equidistant; the paper has 49")
-            own.add_argument("--refine", action="store_true", help="then more, until each target of coverage is met")
+            own.add_argument("--costs", nargs="+", type=float, metavar="C", help=f"[{COSTS} between 0 and 0.5]")
     return main
 
 

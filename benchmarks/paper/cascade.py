@@ -40,8 +40,11 @@ def multiplications(network: nn.Module, image: torch.Tensor) -> int:
     return found
 
 
-def savings(task: Task, work: Path) -> list[dict[str, Any]]:
-    """What `drrej cascade` finds at several accuracies, without and with a promise."""
+HEAD = ["accuracy to keep", "confidence", "cost, of the large network's", "accuracy", "answered by the small one"]
+
+
+def savings(task: Task, work: Path) -> list[list[str]]:
+    """What `drrej cascade` finds at several accuracies, without and with a promise; first each network alone."""
     inputs, rows = task.inputs(), task.rows()
     folder = work / "cascade" / task.dataset.name
     model = train(
@@ -53,62 +56,38 @@ def savings(task: Task, work: Path) -> list[dict[str, Any]]:
         TRAINING_SEED,
         folder / "checkpoint.pt",
     ).model
-    networks = {"small": model, "large": fit_base(task, task.experiment.settings, inputs, work).model}
-    dumps = {name: folder / f"{name}.parquet" for name in networks}
-    for name, network in networks.items():  # one view of each row: what others add is not counted either
-        write_dump(dumps[name], rows.test, outputs_of(network, inputs[rows.test]), task.dataset.labels[rows.test])
-    costs = {name: multiplications(network, inputs[0]) for name, network in networks.items()}
-    stages = [f"--stage={name}={dumps[name]}:{costs[name]}" for name in dumps]
+    stages = []
+    for name, network in (("small", model), ("large", fit_base(task, task.experiment.settings, inputs, work).model)):
+        dump = folder / f"{name}.parquet"  # one view of each row: what others add is not counted either
+        write_dump(dump, rows.test, outputs_of(network, inputs[rows.test]), task.dataset.labels[rows.test])
+        stages.append(f"--stage={name}={dump}:{multiplications(network, inputs[0])}")
 
-    def found(target: str, *more: str) -> dict[str, Any] | None:
-        words = [
-            "cascade",
-            *stages,
-            "--join-on",
-            "id",
-            "--accuracy",
-            target,
-            *more,
-            "-o",
-            str(folder / "out"),
-            "-f",
-            "-q",
-        ]
-        code = subprocess.run([sys.executable, "-m", "drrej", *words], check=False).returncode
+    def found(accuracy: float, *more: str) -> dict[str, Any] | None:
+        words = ["--join-on", "id", "--accuracy", f"{accuracy:.4f}", *more, "-o", str(folder / "out"), "-f", "-q"]
+        code = subprocess.run([sys.executable, "-m", "drrej", "cascade", *stages, *words], check=False).returncode
         if code > 1:
-            raise RuntimeError(f"drrej {' '.join(words)}: exit {code}")
+            raise RuntimeError(f"drrej cascade {' '.join([*stages, *words])}: exit {code}")
         return None if code else json.loads((folder / "out" / "cascade.json").read_text())
 
-    alone = found("0.01")
-    assert alone is not None
-    lines = []
+    first = found(0.01)
+    assert first is not None
+    small, large = first["alone"]
+    lines = [
+        [f"{name} alone, {one['cost'] / 1e6:.1f} million multiplications a row", "", *_cells(one, large, answered)]
+        for name, one, answered in (("small", small, 1.0), ("large", large, 0.0))
+    ]
     for below in BELOW:
         for more in ((), ("--confidence", CONFIDENCE)):
-            target = f"{alone['alone'][1]['accuracy'] - below:.4f}"
-            nothing = {"confidence": float(CONFIDENCE) if more else None, "chosen": None}
-            lines.append((found(target, *more) or nothing) | {"asked": target})
+            plan = found(large["accuracy"] - below, *more)
+            cells = ["cannot be certified", "", ""]
+            if plan is not None:
+                cells = _cells(plan["chosen"], large, plan["stages"][0]["answered"] / plan["rows"])
+            lines.append([f"{large['accuracy'] - below:.4f}", *(more[1:] or ["-"]), *cells])
     return lines
 
 
-def table(lines: list[dict[str, Any]]) -> str:
-    """The savings as Markdown."""
-    said = [
-        "| accuracy to keep | promised | cost, of the large network's | accuracy | answered by the small one |",
-        "|---|---|---|---|---|",
-    ]
-    for line in lines:
-        promised = "-" if line["confidence"] is None else f"confidence {line['confidence']:g}"
-        start = f"| {line['asked']} | {promised} |"
-        if line["chosen"] is None:
-            said.append(f"{start} cannot be promised | | |")
-            continue
-        large = line["alone"][1]
-        share = line["chosen"]["cost"] / large["cost"]
-        small = line["stages"][0]["answered"] / line["rows"]
-        said.append(f"{start} {100 * share:.1f} % | {line['chosen']['accuracy']:.4f} | {100 * small:.1f} % |")
-    alone = next(line["alone"] for line in lines if line["chosen"] is not None)
-    each = (f"{one['accuracy']:.4f} with {one['cost'] / 1e6:.2f} million multiplications a row" for one in alone)
-    return "\n".join(said) + "\n\nAlone: the small network {}, the large one {}.".format(*each)
+def _cells(one: dict[str, Any], large: dict[str, Any], answered: float) -> list[str]:
+    return [f"{100 * one['cost'] / large['cost']:.1f} %", f"{one['accuracy']:.4f}", f"{100 * answered:.1f} %"]
 
 
 def _prepared(task: Task, inputs: torch.Tensor) -> nn.Module:

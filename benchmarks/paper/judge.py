@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 import drrej
+from benchmarks.pages import machine, rounded
 from benchmarks.selective.dumps import Part, halves, read_both
 from drrej.core.paired import accuracy_difference
 
@@ -93,45 +94,36 @@ def folds_of(work: Path, data: Path | None) -> Iterator[tuple[Figures, list[tupl
 def figures_of(names: Figures, folds: Sequence[tuple[Path | None, Part, Part]], published: Figures) -> Figures:
     """All figures of an experiment."""
     rows = [Rows.of(val, test) for _, val, test in folds]
-    base = [100 * float(1 - own.wrong.mean()) for own in rows]
-    noise = {0: "clean", 25: "noisy"}.get(names["noise"])
-    cells: list[Figures] = []
-    paper_base = None
+    noise, cells, paper_base = {0: "clean", 25: "noisy"}.get(names["noise"], ""), [], None
     for target in TARGETS:
-        paper = published[str(target)][noise].get(names["dataset"]) if noise else None
-        paper_base = paper["base"]["accuracy"] if paper else None
-        for method in ("kl", "alpha3") if paper else ("kl",):
-            theirs = paper[method] if paper else None
-            cells.append({"target": target, "method": method, "paper": theirs, **_cell(rows, target, theirs)})
-    curves = {loss: [[own.point(loss, coverage / 100)[0] for coverage in COVERAGES] for own in rows] for loss in LOSSES}
-    return {
-        **names,
-        "version": drrej.__version__,
+        if paper := published[str(target)].get(noise, {}).get(names["dataset"]):
+            paper_base = paper["base"]["accuracy"]
+            for method in ("kl", "alpha3"):
+                cells.append({"target": target, "method": method, "paper": paper[method], **_cell(rows, paper[method])})
+    curves = {loss: [[own.point(loss, share / 100)[0] for share in COVERAGES] for own in rows] for loss in LOSSES}
+    figures = {
+        "made": machine(),
         "folds": len(rows),
-        "validation": rounded(statistics.fmean(100 * float(1 - val.wrong.mean()) for _, val, _ in folds)),
-        "base": rounded(base),
+        "base": [100 * float(1 - own.wrong.mean()) for own in rows],
         "paper base": paper_base,
         "cells": cells,
-        "curves": {loss: rounded(np.mean(values, axis=0).tolist()) for loss, values in curves.items()},
+        "curves": {loss: np.mean(values, axis=0).tolist() for loss, values in curves.items()},
+        "spreads": {
+            loss: np.std(values, axis=0, ddof=min(1, len(rows) - 1)).tolist() for loss, values in curves.items()
+        },
         "rivals": _rivals([fold for fold, _, _ in folds], rows),
         "sweeps": _sweeps(folds) if names["dataset"] == "har" and names["noise"] == 0 else [],
     }
+    return {**names, **rounded(figures, 4)}
 
 
-def _cell(rows: Sequence[Rows], target: int, paper: Figures | None) -> Figures:
-    coverage = (paper["coverage"] if paper else target) / 100
+def _cell(rows: Sequence[Rows], paper: Figures) -> Figures:
+    coverage = paper["coverage"] / 100
     cell: Figures = {}
     for loss in LOSSES:
         for on in ("test", "validation"):
-            points = [own.point(loss, coverage, on) for own in rows]
-            cell[f"{loss}, {on}"] = rounded(np.mean(points, axis=0).tolist())
-    ours = [own.point("log", coverage)[0] for own in rows]
-    cell["difference"] = against_paper(ours, paper) if paper else None
-    cell["gain"] = paired(
-        (states(own.accepted("auto", coverage), own.wrong), states(own.accepted("log", coverage), own.wrong))
-        for own in rows
-    )
-    return cell
+            cell[f"{loss}, {on}"] = np.mean([own.point(loss, coverage, on) for own in rows], axis=0).tolist()
+    return cell | {"difference": against_paper([own.point("log", coverage)[0] for own in rows], paper)}
 
 
 def against_paper(ours: Sequence[float], paper: Figures) -> list[float | None]:
@@ -143,11 +135,11 @@ def against_paper(ours: Sequence[float], paper: Figures) -> list[float | None]:
 
     difference = statistics.fmean(ours) - paper["accuracy"]
     if len(ours) < 2:
-        return [rounded(difference), None, None]
+        return [difference, None, None]
     parts = [statistics.variance(ours) / len(ours), paper["accuracy_std"] ** 2 / PAPER_FOLDS]
     freedom = sum(parts) ** 2 / (parts[0] ** 2 / (len(ours) - 1) + parts[1] ** 2 / (PAPER_FOLDS - 1))
     half = float(t.ppf(0.975, freedom)) * sum(parts) ** 0.5
-    return [rounded(end) for end in (difference, difference - half, difference + half)]
+    return [difference, difference - half, difference + half]
 
 
 def states(accepted: Array, wrong: Array) -> Array:
@@ -161,7 +153,7 @@ def paired(folds: Iterable[tuple[Array, Array]]) -> list[float | None]:
     for new, old in folds:
         counts += np.bincount(3 * new + old, minlength=9).reshape(3, 3)
     found = accuracy_difference(counts)
-    return [None if end is None else rounded(100 * end) for end in (found.value, found.lower, found.upper)]
+    return [None if end is None else 100 * end for end in (found.value, found.lower, found.upper)]
 
 
 def _rivals(folders: Sequence[Path | None], rows: Sequence[Rows]) -> list[Figures]:
@@ -200,7 +192,7 @@ def _compared(folders: Iterable[Path], rows: Sequence[Rows], method: str, cost: 
         name: [statistics.fmean(values) for values in zip(*(_point(one) for one in some), strict=True)]
         for name, some in (("baseline", theirs), ("log", ours))
     }
-    return {"folds": len(rows), **rounded(points), "difference": paired(zip(ours, theirs, strict=True))}
+    return {"folds": len(rows), **points, "difference": paired(zip(ours, theirs, strict=True))}
 
 
 def _point(state: Array) -> tuple[float, float]:
@@ -228,14 +220,5 @@ def _sweeps(folds: Sequence[tuple[Path | None, Part, Part]]) -> list[Figures]:
                     for tau in (0.5, 1.0)
                 ]
                 points.append([100 * (one.value or 0.0) for own in reports for one in (own.accuracy, own.coverage)])
-            found.append({"parameter": name, "value": value, "points": rounded(np.mean(points, axis=0).tolist())})
+            found.append({"parameter": name, "value": value, "points": np.mean(points, axis=0).tolist()})
     return found
-
-
-def rounded(value: Any) -> Any:
-    """To four digits after the point."""
-    if isinstance(value, dict):
-        return {name: rounded(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [rounded(inner) for inner in value]
-    return round(value, 4) if isinstance(value, float) else value

@@ -57,7 +57,6 @@ class Experiment:
     network: Callable[[int, int, bool], nn.Module]  # (inputs, outputs, normalise the outputs) -> network
     scaled: Callable[[npt.NDArray[np.generic], Ints], Floats]  # (features, training rows) -> inputs
     settings: Settings
-    stacked: bool = False  # small networks are trained side by side
     prepare: Callable[[nn.Module, torch.Tensor], None] = _as_it_is  # (network, training inputs), before training
     views: Callable[[torch.Tensor], Sequence[torch.Tensor]] = alone  # of inputs; the mean of their logits is dumped
     validation: float = VALIDATION_SHARE  # of the rows that are not test rows
@@ -89,61 +88,6 @@ def shallow(inputs: int, outputs: int, normalised: bool = False) -> nn.Module:
 
 def _normalisation(outputs: int, normalised: bool) -> list[nn.Module]:
     return [nn.BatchNorm1d(outputs)] if normalised else []
-
-
-class Stacked(nn.Module):
-    """Copies of one tabular network, trained side by side on the same batches: outputs are (copy, row, output).
-
-    Each copy learns as it would alone, since nothing mixes their parameters; small networks cost more in calls than in
-    arithmetic, so a stack is several times quicker.
-    """
-
-    def __init__(self, network: nn.Module, copies: int) -> None:
-        super().__init__()
-        assert isinstance(network, nn.Sequential)
-        first, second, last = (layer for layer in network if isinstance(layer, nn.Linear))
-        self.copies = copies
-        # Not initialised: that would draw random numbers, and the batches would differ from those of one network.
-        self.first: nn.Linear = nn.utils.skip_init(nn.Linear, first.in_features, copies * HIDDEN)
-        self.norm = nn.BatchNorm1d(copies * HIDDEN)
-        with torch.no_grad():
-            self.first.weight.copy_(first.weight.repeat(copies, 1))
-            self.first.bias.copy_(first.bias.repeat(copies))
-        self.second, self.second_bias = self._repeated(second)
-        self.last, self.last_bias = self._repeated(last)
-        self.outer: nn.Module = nn.BatchNorm1d(copies * last.out_features) if network[-1] is not last else nn.Identity()
-
-    def _repeated(self, layer: nn.Linear) -> tuple[nn.Parameter, nn.Parameter]:
-        weight = layer.weight.detach().T.repeat(self.copies, 1, 1)
-        return nn.Parameter(weight), nn.Parameter(layer.bias.detach().repeat(self.copies, 1, 1))
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Rows in, (copy, row, output) out."""
-        hidden = torch.sigmoid(self.first(rows))
-        hidden = torch.baddbmm(self.second_bias, self._split(hidden), self.second)
-        hidden = torch.sigmoid(self.norm(self._joined(hidden)))
-        outputs = torch.baddbmm(self.last_bias, self._split(hidden), self.last)
-        return self._split(self.outer(self._joined(outputs)))
-
-    def _split(self, rows: torch.Tensor) -> torch.Tensor:
-        return rows.view(len(rows), self.copies, -1).transpose(0, 1)
-
-    @staticmethod
-    def _joined(copies: torch.Tensor) -> torch.Tensor:
-        return copies.transpose(0, 1).flatten(1)
-
-
-class Single(nn.Module):
-    """One network in the shape of a stack, for networks that gain nothing from being stacked."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, rows: torch.Tensor) -> torch.Tensor:
-        """Rows in, (1, row, output) out."""
-        outputs: torch.Tensor = self.network(rows)
-        return outputs[None]
 
 
 class Flat(nn.Module):
@@ -250,7 +194,7 @@ def pixels(images: npt.NDArray[np.generic], train: Ints) -> Floats:
     return scaled
 
 
-TABULAR = Experiment(tabular, standardised, Settings(batch=64, learning_rate=1e-4), stacked=True)
+TABULAR = Experiment(tabular, standardised, Settings(batch=64, learning_rate=1e-4))
 SMALLER = Experiment(shallow, standardised, Settings(batch=64, learning_rate=1e-4))
 EXPERIMENTS = {
     "har": TABULAR,

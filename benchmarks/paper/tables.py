@@ -1,12 +1,14 @@
 """The tables and the figure of `results/results.json`, and the marks in pages between which tables stand."""
 
 import json
-import time
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.paper.judge import COVERAGES, Figures, figures_of, folds_of
+from benchmarks.pages import COLOURS, GREY, drawn, table
+from benchmarks.paper.data import SMALL
+from benchmarks.paper.judge import COVERAGES, TARGETS, Figures, figures_of, folds_of
 
 HERE = Path(__file__).parent
 TITLES = {"har": "HAR", "gas_drift": "Gas Drift", "mnist": "MNIST", "cifar10": "CIFAR-10"}
@@ -15,8 +17,13 @@ TITLES |= {"har_small": "HAR, one hidden layer", "gas_drift_small": "Gas Drift, 
 METHODS = {"kl": "KL", "alpha3": "α = 3", "predrej": "PredRej", "css": "CSS", "defer": "DEFER", "gce": "GCE"}
 SWEPT = {"alpha": "α", "lam": "λ"}
 START, END = "<!-- tables: written by the command -->", "<!-- end of tables -->"
+FIGURE = """![Accuracy of the accepted rows against coverage on the six data sets](figures/paper.svg)
+
+KL with the log loss, as in the paper; crosses are the paper's cells."""
+STUDY = """Means ± standard deviations over folds, in percent, at 80 and 90 % of the test rows. The paper shows these
+studies as curves without figures."""
 EARLIER = "earlier"
-"""The version of rows that were judged by an older drrej; KL is the same there, `auto` was another rule."""
+"""So begins how rows were made that an older drrej has judged; KL is the same there, `auto` was another rule."""
 
 
 def published() -> Figures:
@@ -28,8 +35,8 @@ def published() -> Figures:
 def judged(work: Path, data: Path | None, path: Path) -> list[Figures]:
     """Figures of what is there; an experiment without dumps keeps the figures it has."""
     known = json.loads(path.read_text()) if path.is_file() else []
-    theirs, made = published(), time.strftime("%Y-%m-%d")
-    now = [figures_of(names, folds, theirs) | {"made": made} for names, folds in folds_of(work, data)]
+    theirs = published()
+    now = [figures_of(names, folds, theirs) for names, folds in folds_of(work, data)]
     fresh, before = {_key(row): row for row in now}, {_key(row): row for row in known}
     for key in fresh.keys() & before.keys():  # baselines take hours: where there are no dumps of any, theirs are kept
         fresh[key]["rivals"] = fresh[key]["rivals"] or before[key]["rivals"]
@@ -42,12 +49,11 @@ def _key(row: Figures) -> tuple[Any, ...]:
     return row["dataset"], row["noise"], row["network"]
 
 
-def write(rows: Sequence[Figures], out: Path) -> None:
-    """`results.json`, one line for each experiment, and `tables.md`."""
-    out.mkdir(parents=True, exist_ok=True)
+def write(rows: Sequence[Figures], path: Path) -> None:
+    """`results.json`, one line for each experiment."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows)
-    (out / "results.json").write_text(f"[\n{lines}\n]\n")
-    (out / "tables.md").write_text(markdown(rows))
+    path.write_text(f"[\n{lines}\n]\n")
 
 
 def show(page: Path, text: str) -> None:
@@ -57,34 +63,41 @@ def show(page: Path, text: str) -> None:
 
 
 def summary(rows: Sequence[Figures]) -> str:
-    """A line for each experiment of the paper's table: the paper's accuracy and ours at the paper's coverage."""
-    paper = [row for row in rows if any(cell["paper"] for cell in row["cells"])]
-    named = [f"{METHODS[method]}, {target} %" for target in (80, 90) for method in ("kl", "alpha3")]
+    """For the site: a line for each experiment of the paper's table, then other noise rates and smaller networks."""
+    named = [f"{METHODS[method]}, {target} %" for target in TARGETS for method in ("kl", "alpha3")]
     lines = []
-    for row in paper:
-        pairs = [(row["paper base"], sum(row["base"]) / len(row["base"]))]
-        pairs += [(cell["paper"]["accuracy"], cell["log, test"][0]) for cell in row["cells"]]
-        coverages = ["", *(f" [{cell['paper']['coverage']:.1f}]" for cell in row["cells"])]
-        cells = [f"{theirs:.2f} → {ours:.2f}{at}" for (theirs, ours), at in zip(pairs, coverages, strict=True)]
+    for row in (row for row in rows if row["cells"]):
+        cells = [f"{row['paper base']:.2f} → {statistics.fmean(row['base']):.2f}"]
+        for cell in row["cells"]:
+            theirs, ours = cell["paper"], cell["log, test"][0]
+            cells.append(f"{theirs['accuracy']:.2f} → {ours:.2f} [{theirs['coverage']:.1f}]")
         lines.append([title(row), str(row["folds"]), *cells])
-    return table(["", "folds", "base", *named], lines)
+    made = ["Made by `python -m benchmarks.paper table`:", ""]
+    for when in dict.fromkeys(row["made"] for row in rows):
+        names = dict.fromkeys(TITLES[row["dataset"]].split(",")[0] for row in rows if row["made"] == when)
+        made.append(f"- {', '.join(names)}: {when}")
+    return "\n".join(
+        [*table(["", "folds", "base", *named], lines), *made, "", FIGURE, "", *_study(rows, "##")]
+    ).rstrip()
 
 
 def markdown(rows: Sequence[Figures]) -> str:
     """All tables."""
-    paper = [row for row in rows if any(cell["paper"] for cell in row["cells"])]
-    noises = {row["dataset"] for row in rows if row["noise"] not in (0, 25)}
-    study = [row for row in rows if row["dataset"] in noises or row["dataset"].endswith("_small")]
-    parts = ["### The paper's cells", table(HEAD, [line for row in paper for line in _cells(row)])]
-    rivals = [line for row in rows for line in _rivals(row)]
-    if rivals:
-        parts += ["### Baselines at their own coverage", table(RIVAL_HEAD, rivals)]
-    if study:
-        parts += ["### Other noise rates, and smaller networks", table(STUDY_HEAD, [_study(row) for row in study])]
-    swept = [line for row in rows for line in map(_swept, row["sweeps"])]
-    if swept:
-        parts += ["### α and λ: what a τ means (HAR, clean)", table(SWEEP_HEAD, swept)]
-    return "\n\n".join(parts)
+    head = ["", "folds", "base, paper", "base, here", "target", "method", "paper", "here, same coverage", "difference"]
+    head += ["here, cutoff from validation rows", "`auto`, the same"]
+    parts = ["### The paper's cells", "", *table(head, [line for row in rows for line in _cells(row)])]
+    if rivals := [line for row in rows for line in _rivals(row)]:
+        head = ["", "folds", "target", "baseline", "cost", "its accuracy", "KL at its coverage", "KL minus baseline"]
+        parts += ["### Baselines at their own coverage", "", *table(head, rivals)]
+    parts += _study(rows, "###")
+    if swept := [sweep for row in rows for sweep in row["sweeps"]]:
+        lines = [
+            [SWEPT[one["parameter"]], f"{one['value']:g}", _point(one["points"][:2]), _point(one["points"][2:])]
+            for one in swept
+        ]
+        head = ["", "value", "accuracy [coverage] at τ = 0.5", "at τ = 1"]
+        parts += ["### α and λ: what a τ means (HAR, clean)", "", *table(head, lines)]
+    return "\n".join(parts).rstrip()
 
 
 def title(row: Figures) -> str:
@@ -93,59 +106,47 @@ def title(row: Figures) -> str:
     return f"{TITLES[row['dataset']]}, {noise}" + ("" if row["network"] == "own" else f", {row['network']}")
 
 
-HEAD = ["", "folds", "base, paper", "base, here", "target", "method", "paper", "here, same coverage", "difference"]
-HEAD += ["here, cutoff from validation rows", "`auto`, the same"]
-
-
 def _cells(row: Figures) -> list[list[str]]:
     lines = []
-    base = sum(row["base"]) / len(row["base"])
-    old = row["version"] == EARLIER
     for position, cell in enumerate(row["cells"]):
-        paper = cell["paper"]
-        first = [title(row), str(row["folds"]), f"{row['paper base']:.2f}", f"{base:.2f}"]
-        own = [point(cell["log, test"]), difference(cell["difference"]), point(cell["log, validation"])]
-        auto = f"{point(cell['auto, validation'])}{' †' if old else ''}"
-        names = [f"{cell['target']} %", METHODS[cell["method"]], f"{paper['accuracy']:.2f} [{paper['coverage']:.1f}]"]
-        lines.append([*(first if not position else [""] * 4), *names, *own, auto])
+        first = [title(row), str(row["folds"]), f"{row['paper base']:.2f}", f"{statistics.fmean(row['base']):.2f}"]
+        own = [_point(cell["log, test"]), _difference(cell["difference"]), _point(cell["log, validation"])]
+        auto = f"{_point(cell['auto, validation'])}{' †' if row['made'].startswith(EARLIER) else ''}"
+        theirs = _point((cell["paper"]["accuracy"], cell["paper"]["coverage"]))
+        names = [f"{cell['target']} %", METHODS[cell["method"]], theirs]
+        lines.append([*([""] * 4 if position else first), *names, *own, auto])
     return lines
-
-
-RIVAL_HEAD = ["", "folds", "target", "baseline", "cost", "its accuracy", "KL at its coverage", "KL minus baseline"]
 
 
 def _rivals(row: Figures) -> list[list[str]]:
     lines = []
     for rival in row["rivals"]:
         names = [title(row), str(rival["folds"]), f"{rival['target']} %", METHODS[rival["method"]]]
-        cells = [f"{rival['cost']:.2f}", point(rival["baseline"]), f"{rival['log'][0]:.2f}"]
-        lines.append([*names, *cells, difference(rival["difference"])])
+        cells = [f"{rival['cost']:.2f}", _point(rival["baseline"]), f"{rival['log'][0]:.2f}"]
+        lines.append([*names, *cells, _difference(rival["difference"])])
     return lines
 
 
-STUDY_HEAD = ["", "folds", "base", "KL at 80 %", "KL at 90 %", "`auto` at 80 %", "`auto` at 90 %"]
+def _study(rows: Sequence[Figures], level: str) -> list[str]:
+    """Data sets with noise rates other than 25 %, and smaller networks; means and spreads over folds."""
+    noises = {row["dataset"] for row in rows if row["noise"] not in (0, 25)}
+    lines = []
+    for row in (row for row in rows if row["dataset"] in noises or row["dataset"].endswith(SMALL)):
+        ends = [(row["curves"][loss], row["spreads"][loss]) for loss in ("log", "auto")]
+        cells = [f"{means[-1]:.2f} ± {spreads[-1]:.2f}" for means, spreads in ends[:1]]  # at 100 %: the base network
+        for means, spreads in ends:
+            cells += [f"{means[place]:.2f} ± {spreads[place]:.2f}" for place in map(COVERAGES.index, TARGETS)]
+        lines.append([title(row), str(row["folds"]), *cells])
+    head = ["", "folds", "base", *(f"{name} at {target} %" for name in ("KL", "`auto`") for target in TARGETS)]
+    return [f"{level} Other noise rates, and smaller networks", "", STUDY, "", *table(head, lines)] if lines else []
 
 
-def _study(row: Figures) -> list[str]:
-    values = [row["curves"][loss][COVERAGES.index(target)] for loss in ("log", "auto") for target in (80, 90)]
-    cells = ["-" if value is None else f"{value:.2f}" for value in values]
-    return [title(row), str(row["folds"]), f"{sum(row['base']) / len(row['base']):.2f}", *cells]
-
-
-SWEEP_HEAD = ["", "value", "accuracy [coverage] at τ = 0.5", "at τ = 1"]
-
-
-def _swept(sweep: Figures) -> list[str]:
-    points = sweep["points"]
-    return [SWEPT[sweep["parameter"]], f"{sweep['value']:g}", point(points[:2]), point(points[2:])]
-
-
-def point(cell: Sequence[float]) -> str:
+def _point(cell: Sequence[float]) -> str:
     """Accuracy and coverage."""
     return f"{cell[0]:.2f} [{cell[1]:.1f}]"
 
 
-def difference(found: Sequence[float | None]) -> str:
+def _difference(found: Sequence[float | None]) -> str:
     """A difference with its interval, where it has one."""
     value, lower, upper = found
     if value is None:
@@ -153,49 +154,21 @@ def difference(found: Sequence[float | None]) -> str:
     return f"{value:+.2f}" if lower is None or upper is None else f"{value:+.2f} ({lower:+.2f} to {upper:+.2f})"
 
 
-def table(head: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """In Markdown."""
-    return "\n".join("| " + " | ".join(cells) + " |" for cells in [head, ["---"] * len(head), *lines])
-
-
 def draw(rows: Sequence[Figures], path: Path) -> None:
     """A panel for each data set: accuracy against coverage of KL, and the paper's cells as points."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
-    shown = list(TITLES)[:6]
-    colours = ("#4a7ebb", "#d9822b", "#5a9e6f", "#a06bb5")
-    grey = "#808080"  # reads on light and on dark pages
-    style = {"svg.hashsalt": "drrej", "font.size": 8, "text.color": grey, "axes.labelcolor": grey}
-    style |= {"axes.edgecolor": grey, "xtick.color": grey, "ytick.color": grey, "axes.titlecolor": grey}
-    with plt.rc_context(style):
-        figure, axes = plt.subplots(2, 3, figsize=(9, 5.4))
-        for axis, dataset in zip(axes.flat, shown, strict=True):
+    with drawn(path, 2, 3, (9, 5.4)) as axes:
+        for axis, dataset in zip(axes, list(TITLES)[:6], strict=True):
             own = [row for row in rows if row["dataset"] == dataset and row["noise"] in (0, 25)]
-            for row, colour in zip(own, colours, strict=False):
+            for row, colour in zip(own, COLOURS, strict=False):
                 name = title(row).split(", ", 1)[1].removeprefix("clean, ").replace(" of others", "")
                 axis.plot(COVERAGES, row["curves"]["log"], color=colour, label=name)
-                paper = [cell["paper"] for cell in row["cells"] if cell["method"] == "kl" and cell["paper"]]
+                places = [(c["paper"]["coverage"], c["paper"]["accuracy"]) for c in row["cells"] if c["method"] == "kl"]
                 if row["network"] == "own" or row is own[0]:
-                    marks = colour if row["network"] == "own" else grey
-                    places = [(each["coverage"], each["accuracy"]) for each in paper]
-                    axis.plot(
-                        *zip(*places, strict=True),
-                        "x",
-                        color=marks,
-                        label=f"paper, {'flipped' if row['noise'] else 'clean'}",
-                    )
+                    marks = colour if row["network"] == "own" else GREY
+                    said = f"paper, {'flipped' if row['noise'] else 'clean'}"
+                    axis.plot(*zip(*places, strict=True), "x", color=marks, label=said)
             axis.set_title(TITLES[dataset])
             axis.set_xlabel("coverage, %")
             axis.set_ylabel("accuracy, %")
-            axis.set_facecolor("none")
             if own:
-                axis.legend(fontsize=6, frameon=False, labelcolor=grey)
-            for side in ("top", "right"):
-                axis.spines[side].set_visible(False)
-        figure.tight_layout()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None}, transparent=True)
-        plt.close(figure)
+                axis.legend(fontsize=6, frameon=False, labelcolor=GREY)

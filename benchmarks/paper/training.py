@@ -4,11 +4,11 @@ import dataclasses
 import json
 import platform
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,10 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.paper.data import NOISE_SEED, SPLIT_SEED, Dataset, Floats, Fold, Ints, flip, fold_seed, split
-from benchmarks.paper.networks import EXPERIMENTS, Experiment, Settings, Single, Stacked, alone
-
-if TYPE_CHECKING:
-    from benchmarks.paper.baselines import Baseline
+from benchmarks.paper.networks import EXPERIMENTS, Experiment, Settings, alone
 
 PARTS = ("val", "test", "train")
 TRAINING_SEED = 2
@@ -43,7 +40,7 @@ def be_reproducible() -> None:
 
 @dataclass(frozen=True)
 class Trained:
-    """A trained network, its epochs and the seconds they took."""
+    """A trained network, its epochs and the processor seconds they took."""
 
     model: nn.Module
     epochs: int
@@ -58,21 +55,20 @@ def train(
     loss: Loss,
     seed: int = TRAINING_SEED,
     checkpoint: Path | None = None,
-    fused: bool = False,
 ) -> Trained:
-    """Fit a network, with an optimizer that is `fused` in one pass over all parameters (quicker, other last bits).
+    """Fit a network.
 
     With a checkpoint, each epoch is saved there, and training that was interrupted goes on from it to the same
     network; a checkpoint of as many epochs as are asked for, or of more, is taken as it is.
     """
     torch.manual_seed(seed)
     model = build()
-    optimizer = _optimizer(model, settings, fused)
+    optimizer = _optimizer(model, settings)
     state = _Checkpoint(checkpoint, model, optimizer)
     steps = settings.epochs * -(-len(labels) // settings.batch)
     first_mirrored = torch.rand(len(labels), generator=torch.Generator().manual_seed(seed)) < 0.5
     while state.epochs < settings.epochs:
-        start, processor, losses = time.monotonic(), time.process_time(), 0.0
+        start = time.process_time()
         model.train()
         batches = torch.split(torch.randperm(len(labels)), settings.batch)
         for number, batch in enumerate(batches, start=state.epochs * -(-len(labels) // settings.batch)):
@@ -83,17 +79,15 @@ def train(
             images = moved(inputs[batch], settings.shift, first_mirrored[batch] ^ bool(state.epochs % 2))
             if state.epochs < settings.small:
                 images = functional.interpolate(images, scale_factor=0.75, mode="bilinear", antialias=True)
-            value = loss(model(images), labels[batch])
-            value.backward()  # type: ignore[no-untyped-call]
+            loss(model(images), labels[batch]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-            losses += value.item() * len(batch) / len(labels)
-        state.epoch_done(Epoch(time.monotonic() - start, time.process_time() - processor, losses))
+        state.epoch_done(time.process_time() - start)
     return Trained(model.eval(), state.epochs, state.seconds)
 
 
-def _optimizer(model: nn.Module, settings: Settings, fused: bool) -> torch.optim.Optimizer:
+def _optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
     learnt = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    given: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay, "fused": fused}
+    given: dict[str, Any] = {"lr": settings.learning_rate, "weight_decay": settings.weight_decay}
     if settings.momentum:
         return torch.optim.SGD(learnt, momentum=MOMENTUM, nesterov=True, **given)
     return torch.optim.Adam(learnt, **given)
@@ -118,14 +112,6 @@ def moved(images: torch.Tensor, shift: int, mirrored: torch.Tensor) -> torch.Ten
     return picked.permute(0, 3, 1, 2)
 
 
-class Epoch(NamedTuple):
-    """Seconds by the clock and of the processor, and the mean loss of the training rows."""
-
-    seconds: float
-    processor: float
-    loss: float
-
-
 class _Checkpoint:
     """What is needed to go on after an epoch, in a file if there is a path."""
 
@@ -139,9 +125,9 @@ class _Checkpoint:
             torch.set_rng_state(saved["random"])
             self.epochs, self.seconds = saved["epochs"], saved["seconds"]
 
-    def epoch_done(self, epoch: Epoch) -> None:
+    def epoch_done(self, seconds: float) -> None:
         self.epochs += 1
-        self.seconds += epoch.seconds
+        self.seconds += seconds
         if self.path is None:
             return
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -150,8 +136,6 @@ class _Checkpoint:
         state |= {"random": torch.get_rng_state(), "epochs": self.epochs, "seconds": self.seconds}
         torch.save(state, part)
         part.replace(self.path)
-        with self.path.with_name("epochs.jsonl").open("a") as log:
-            log.write(json.dumps({"epoch": self.epochs, **epoch._asdict()}) + "\n")
 
 
 def outputs_of(model: nn.Module, inputs: torch.Tensor, views: Views = alone) -> Floats:
@@ -227,11 +211,6 @@ class Task:
         self.experiment.prepare(network, inputs[self.rows().train])
         return network
 
-    def stack(self, inputs: torch.Tensor, outputs: int, normalised: bool, copies: int) -> nn.Module:
-        """The same network, not yet trained, as many times as there are copies."""
-        network = self.network(inputs, outputs, normalised)
-        return Stacked(network, copies) if self.experiment.stacked else Single(network)
-
     def seeds(self) -> dict[str, int]:
         """All that is random."""
         training, noise = fold_seed(TRAINING_SEED, self.fold), fold_seed(NOISE_SEED, self.fold)
@@ -251,16 +230,23 @@ def train_base(task: Task, settings: Settings, work: Path, parts: Collection[str
         logits, labels = outputs_of(trained.model, inputs[part], task.experiment.views), task.dataset.labels[part]
         write_dump(folder / f"{name}.parquet", part, logits, labels)
         accuracies[name] = accuracy(logits, labels)
+    sizes = {name: len(part) for name, part in rows.parts().items()}
+    return write_record(folder, task, settings, trained, {"rows": sizes, "accuracy": accuracies})
+
+
+def write_record(
+    folder: Path, task: Task, settings: Settings, trained: Trained, more: Mapping[str, Any]
+) -> dict[str, Any]:
+    """How a dump was made, in `training.json`."""
     record = {
         "dataset": task.dataset.name,
         "noise": task.noise,
         "fold": task.fold,
-        "rows": {name: len(part) for name, part in rows.parts().items()},
         "settings": dataclasses.asdict(settings) | {"epochs": trained.epochs},
         "seeds": task.seeds(),
-        "accuracy": accuracies,
         "seconds": round(trained.seconds, 1),
-        "versions": versions(),
+        "versions": {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__},
+        **more,
     }
     (folder / "training.json").write_text(json.dumps(record, indent=1) + "\n")
     return record
@@ -274,58 +260,6 @@ def fit_base(task: Task, settings: Settings, inputs: torch.Tensor, work: Path | 
         torch.from_numpy(task.training_labels()),
         settings,
         nn.CrossEntropyLoss(),
-        fold_seed(TRAINING_SEED, task.fold),
+        task.seeds()["training"],
         None if work is None else task.folder(work) / "checkpoint.pt",
     )
-
-
-def train_baseline(
-    task: Task, name: str, method: "Baseline", costs: Sequence[float], settings: Settings, work: Path
-) -> Iterator[dict[str, Any]]:
-    """Train a baseline, one network per cost, write the `test` dump of each, and yield its record.
-
-    The column `logits` holds the scores of the K classes and `rejected` the baseline's own decision.
-    """
-    rows, inputs = task.rows(), task.inputs()
-    labels, base = torch.from_numpy(task.training_labels()), None
-    if method.two_stage:
-        base = fit_base(task, settings, inputs, work).model
-        predicted = torch.from_numpy(outputs_of(base, inputs[rows.train]).argmax(axis=1))
-        labels = (predicted != labels).float()
-    outputs = method.more_outputs + (0 if base else task.dataset.classes)
-    for together in [costs] if task.experiment.stacked else [[cost] for cost in costs]:
-        trained = train(
-            partial(task.stack, inputs, outputs, method.normalised, len(together)),
-            inputs[rows.train],
-            labels,
-            settings,
-            method.training_loss(together),
-            fold_seed(TRAINING_SEED, task.fold),
-            fused=True,
-        )
-        scores = outputs_of(trained.model, inputs[rows.test], task.experiment.views)
-        base_logits = None if base is None else outputs_of(base, inputs[rows.test], task.experiment.views)
-        for cost, own in zip(together, scores, strict=True):
-            logits = own[:, : task.dataset.classes] if base_logits is None else base_logits
-            rejected = method.rejects(own)
-            folder = task.folder(work) / name / f"cost-{cost:.4f}"
-            write_dump(
-                folder / "test.parquet", rows.test, logits, task.dataset.labels[rows.test], {"rejected": rejected}
-            )
-            record = {
-                "method": name,
-                "fold": task.fold,
-                "cost": cost,
-                "coverage": float(np.mean(~rejected)),
-                "settings": dataclasses.asdict(settings),
-                "seeds": task.seeds(),
-                "seconds": round(trained.seconds / len(together), 1),
-                "versions": versions(),
-            }
-            (folder / "training.json").write_text(json.dumps(record, indent=1) + "\n")
-            yield record
-
-
-def versions() -> dict[str, str]:
-    """What the figures depend on."""
-    return {"python": platform.python_version(), "torch": torch.__version__, "numpy": np.__version__}

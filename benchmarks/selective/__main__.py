@@ -13,41 +13,31 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from benchmarks.pages import rounded
+
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 
 
-def train(args: argparse.Namespace) -> None:
-    """Train the perceptrons, with plain and with smoothed labels (extra `paper`)."""
-    from benchmarks.selective.dumps import train_perceptrons
-
-    train_perceptrons(args.data, args.work / "networks", lambda name: sys.stderr.write(f"{name}\n"))
-
-
 def judge(args: argparse.Namespace) -> None:
-    """Judge every dump that the results do not have yet; with --again, those that are there as well."""
+    """Judge the dumps that the results do not have yet, those named by --only again; print and keep their figures."""
     from benchmarks.selective.dumps import all_dumps
     from benchmarks.selective.judge import judge as figures_of
+    from benchmarks.selective.page import every, experiments
 
     results: dict[str, Any] = json.loads(args.results.read_text()) if args.results.exists() else {}
-    known = set() if args.again else {*results}
-    for dump in all_dumps(args.data, args.work, args.paper):
-        if dump.name in known or args.only not in dump.name:
+    judged: dict[str, Any] = {}
+    for dump in all_dumps(args.data, args.work, args.paper, args.only):
+        if dump.name in results and not (args.only or args.again):
             continue
         sys.stderr.write(f"{dump.name}\n")
-        results[dump.name] = {"experiment": dump.experiment, **_rounded(figures_of(dump, args.compared))}
+        judged[dump.name] = {"experiment": dump.experiment, **rounded(figures_of(dump), 7)}
+        results |= judged
         args.results.parent.mkdir(parents=True, exist_ok=True)
         lines = [f"{json.dumps(name)}: {json.dumps(figures)}" for name, figures in sorted(results.items())]
         args.results.write_text("{\n" + ",\n".join(lines) + "\n}\n")
-
-
-def _rounded(value: Any) -> Any:
-    """Figures to seven digits after the point, which is far below their noise."""
-    if isinstance(value, dict):
-        return {name: _rounded(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return [_rounded(inner) for inner in value]
-    return round(value, 7) if isinstance(value, float) else value
+    shown = experiments(judged) | experiments(judged, shifted=True)
+    sys.stdout.write("\n".join(every(shown)) + "\n" if shown else "nothing new to judge\n")
 
 
 def write(args: argparse.Namespace) -> None:
@@ -60,38 +50,31 @@ def write(args: argparse.Namespace) -> None:
 
 
 def few(args: argparse.Namespace) -> None:
-    """`auto` fitted on few rows, with wrong labels, and after a shift: results/few.md."""
-    from benchmarks.selective.few import write_few
+    """`auto` fitted on few rows and with wrong labels: results/few.md."""
+    from benchmarks.selective.few import tables
 
-    write_few(args.data, args.work, args.trials, HERE / "results" / "few.md")
-
-
-def certified(args: argparse.Namespace) -> None:
-    """Rules of others on worlds with a known truth, broken promises counted: results/certified.md."""
-    from benchmarks.selective.worlds import write_worlds
-
-    write_worlds(args.trials, HERE / "results" / "certified.md")
-
-
-def splits(args: argparse.Namespace) -> None:
-    """How often test rows contradict `run --accuracy 0.98` on ten splits of each dump: prints a table."""
-    from benchmarks.selective.splits import table
-
-    sys.stdout.write(table(args.data, args.work))
+    (HERE / "results" / "few.md").write_text(tables(args.data, args.work, args.trials))
 
 
 def reuse(args: argparse.Namespace) -> None:
     """How likely rows that are used again are noticed, and fresh rows refused: results/reuse.md."""
-    from benchmarks.selective.reuse import write_reuse
+    from benchmarks.selective.reuse import tables
 
-    write_reuse(args.data, args.work, args.trials, HERE / "results" / "reuse.md")
+    (HERE / "results" / "reuse.md").write_text(tables(args.data, args.work))
 
 
-def storages(args: argparse.Namespace) -> None:
-    """`drrej calibrate` on every model in every storage, from float64 to three decimals: results/storages.md."""
-    from benchmarks.selective.storages import write_storages
+def certified(args: argparse.Namespace) -> None:
+    """Rules of others on worlds with a known truth, broken promises counted: prints tables."""
+    from benchmarks.selective.worlds import tables
 
-    write_storages(args.data, args.work, HERE / "results" / "storages.md")
+    sys.stdout.write(tables(args.trials))
+
+
+def splits(args: argparse.Namespace) -> None:
+    """How often test rows contradict `run --accuracy 0.98` on ten splits of each dump: prints a table."""
+    from benchmarks.selective.splits import tables
+
+    sys.stdout.write(tables(args.data))
 
 
 def main() -> None:
@@ -99,20 +82,19 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.selective", description=__doc__)
     commands = parser.add_subparsers(required=True)
     data = Path(os.environ.get("DRREJ_DATA", "data"))
-    for command in (train, judge, write, few, certified, splits, reuse, storages):
+    for command in (judge, write, few, certified, splits, reuse):
         own = commands.add_parser(command.__name__, help=command.__doc__)
         own.set_defaults(command=command)
         own.add_argument("--data", type=Path, default=data, help="directory of the data sets [$DRREJ_DATA or data]")
         own.add_argument("--work", type=Path, default=Path("out/selective"), help="models' outputs are kept here")
-        if command in (few, certified, reuse):
+        if command in (few, certified):
             own.add_argument("--trials", type=int, default=10 if command is few else 200)
         if command in (judge, write):
             own.add_argument("--results", type=Path, default=HERE / "results" / "results.json")
             own.add_argument("--docs", type=Path, default=DOCS, help="where the page goes")
             own.add_argument("--paper", type=Path, help="the --work of benchmarks.paper, for the folds it has left")
-            own.add_argument("--only", default="", help="dumps whose name has this in it")
+            own.add_argument("--only", default="", help="dumps whose name has this in it, judged before or not")
             own.add_argument("--again", action="store_true", help="judge dumps again that were judged before")
-            own.add_argument("--compared", type=int, default=800, help="differences that share one level of 5 %%")
     args = parser.parse_args()
     args.command(args)
 

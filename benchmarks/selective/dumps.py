@@ -1,15 +1,18 @@
-"""Every dump at hand: others' networks, models of scikit-learn, perceptrons, and the networks of the paper's table."""
+"""Every dump at hand: others' networks, models of scikit-learn, and the networks of the paper's table."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.parquet as pq
+
+from benchmarks.paper.data import DataMissingError, load
 
 Array = np.ndarray[Any, Any]
 
@@ -58,13 +61,10 @@ class Dump:
     """The test rows are known not to be like the others."""
 
 
-def all_dumps(data: Path, work: Path, paper: Path | None = None) -> Iterator[Dump]:
-    """What is there: a dump that is missing is left out, and the page counts what it is made of."""
-    yield from published(data)
-    yield from sklearn_models(data, work / "sklearn")
-    yield from perceptrons(work / "networks")
-    if paper is not None:
-        yield from paper_folds(paper)
+def all_dumps(data: Path, work: Path, paper: Path | None = None, only: str = "") -> Iterator[Dump]:
+    """What is there and has `only` in its name; a dump that is missing is left out."""
+    found = chain(published(data), sklearn_models(data, work, only), paper_folds(paper) if paper else ())
+    return (dump for dump in found if only in dump.name)
 
 
 def published(data: Path) -> Iterator[Dump]:
@@ -117,7 +117,30 @@ def paper_folds(work: Path) -> Iterator[Dump]:
             yield Dump(f"{name}, {fold}", name, *read_both(path.parent))
 
 
-# Features, and the models of scikit-learn
+# The models of scikit-learn
+
+SIZES = {"HAR": (2500, 2000, 4000), "gas": (1500, 1500, 3500), "MNIST": (2500, 2000, 4000), "digits": (599, 599, 599)}
+"""Rows to train, to fit and to test on."""
+
+
+def sklearn_models(data: Path, work: Path, only: str = "") -> Iterator[Dump]:
+    """Six families of models or more on each data set, with probabilities, which are kept in `work`."""
+    work.mkdir(parents=True, exist_ok=True)
+    for name in SIZES:
+        wanted = [model for model in families(name) if only in f"{name}, {model}"]
+        kept = work / f"{name}.npz"
+        if wanted and not kept.exists():
+            try:
+                np.savez(kept, **_predicted(*features(data, name), name))
+            except DataMissingError:
+                continue
+        for model in wanted:
+            with np.load(kept) as stored:
+                parts = [Part(stored[f"{model} {part}"], stored[f"{part}_labels"], probs=True) for part in PARTS]
+            yield Dump(f"{name}, {model}", f"{name}, {model}", *parts)
+
+
+PARTS = ("calibration", "test")
 
 
 def features(data: Path, name: str) -> tuple[Array, Array]:
@@ -126,40 +149,14 @@ def features(data: Path, name: str) -> tuple[Array, Array]:
         from sklearn.datasets import load_digits
 
         x, y = load_digits(return_X_y=True)
-    else:
-        with np.load(data / f"{FILES[name]}.npz") as arrays:
-            x, y = arrays["X"], arrays["y"]
-        x = x.reshape(len(y), -1).astype(np.float64) / (255.0 if name == "MNIST" else 1.0)
-    return x, np.unique(y, return_inverse=True)[1].astype(np.int64)
+        return x, y
+    files = {title: file for file, title in PAPER.items()}
+    dataset = load(files[name], data)
+    scale = 255.0 if name == "MNIST" else 1.0
+    return dataset.features.reshape(len(dataset.labels), -1).astype(np.float64) / scale, dataset.labels
 
 
-FILES = {"HAR": "har", "gas": "gas_drift", "MNIST": "mnist"}
-SIZES = {"HAR": (2500, 2000, 4000), "gas": (1500, 1500, 3500), "MNIST": (2500, 2000, 4000), "digits": (599, 599, 599)}
-"""Rows to train, to fit and to test on."""
-
-
-def sklearn_models(data: Path, work: Path) -> Iterator[Dump]:
-    """Six families of models or more on each data set, with probabilities, which are kept in `work`."""
-    work.mkdir(parents=True, exist_ok=True)
-    for name in SIZES:
-        if name in FILES and not (data / f"{FILES[name]}.npz").is_file():
-            continue
-        kept = work / f"{name}.npz"
-        if not kept.exists():
-            np.savez(kept, **_predicted(data, name))
-        with np.load(kept) as stored:
-            arrays = dict(stored)
-        for key in (key for key in arrays if key.endswith(" calibration")):
-            model = key.removesuffix(" calibration")
-            parts = (
-                Part(arrays[f"{model} {part}"], arrays[f"{part}_labels"], probs=True)
-                for part in ("calibration", "test")
-            )
-            yield Dump(f"{name}, {model}", f"{name}, {model}", *parts)
-
-
-def _predicted(data: Path, name: str) -> dict[str, Array]:
-    x, y = features(data, name)
+def _predicted(x: Array, y: Array, name: str) -> dict[str, Array]:
     order = np.random.default_rng(0).permutation(len(y))
     train, fit, test = np.split(order, np.cumsum(SIZES[name]))[:3]
     out = {"calibration_labels": y[fit], "test_labels": y[test]}
@@ -195,65 +192,3 @@ def families(name: str) -> dict[str, Any]:
     if name == "MNIST":
         models["multinomial NB"] = make_pipeline(FunctionTransformer(lambda x: 255 * x), MultinomialNB())
     return models
-
-
-# Perceptrons with the plain cross-entropy and with smoothed labels, which say less about which rows are wrong
-
-HIDDEN, BATCH = 128, 128
-SMOOTHING = {"cross-entropy": 0.0, "smoothed 0.1": 0.1, "smoothed 0.3": 0.3}
-TRAINED = {"digits": (899, 449, 449, 60), "HAR": (4000, 2500, 3799, 40), "gas": (2500, 1700, 2497, 60)}
-TRAINED |= {"MNIST": (6000, 5000, 20000, 30)}
-"""Rows to train, to fit and to test on, and epochs."""
-
-
-def perceptrons(work: Path) -> Iterator[Dump]:
-    """Those that `train_perceptrons` has left, with logits."""
-    for path in sorted(work.glob("*.npz")):
-        with np.load(path) as arrays:
-            parts = [Part(arrays[f"{part} logits"], arrays[f"{part} labels"], probs=False) for part in ("val", "test")]
-        yield Dump(path.stem, path.stem, *parts)
-
-
-def train_perceptrons(data: Path, work: Path, say: Callable[[str], object] = lambda _: None) -> None:
-    """Every data set with every smoothing; what is there already is not trained again."""
-    import torch
-
-    torch.set_num_threads(1)
-    work.mkdir(parents=True, exist_ok=True)
-    for name in (name for name in TRAINED if name not in FILES or (data / f"{FILES[name]}.npz").is_file()):
-        missing = [title for title in SMOOTHING if not (work / f"{name}, MLP, {title}.npz").exists()]
-        if not missing:
-            continue
-        x, labels = features(data, name)
-        *sizes, epochs = TRAINED[name]
-        order = np.random.default_rng(0).permutation(len(labels))
-        rows = dict(zip(("train", "val", "test"), np.split(order, np.cumsum(sizes)), strict=False))
-        mean, std = x[rows["train"]].mean(axis=0), x[rows["train"]].std(axis=0)
-        inputs = torch.from_numpy(((x - mean) / np.where(std > 0, std, 1)).clip(-10, 10).astype(np.float32))
-        for title in missing:
-            own = rows["train"]
-            network = _perceptron(inputs[own], torch.from_numpy(labels[own]), epochs, SMOOTHING[title])
-            kept: dict[str, Array] = {}
-            for part in ("val", "test"):
-                with torch.inference_mode():
-                    kept[f"{part} logits"] = network(inputs[rows[part]]).numpy()
-                kept[f"{part} labels"] = labels[rows[part]]
-            np.savez(work / f"{name}, MLP, {title}.npz", **kept)
-            say(f"{name}, MLP, {title}")
-
-
-def _perceptron(inputs: Any, labels: Any, epochs: int, smoothing: float) -> Any:
-    import torch
-    from torch import nn
-
-    torch.manual_seed(0)
-    hidden = (nn.Linear(inputs.shape[1], HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, HIDDEN), nn.ReLU())
-    network = nn.Sequential(*hidden, nn.Linear(HIDDEN, int(labels.max()) + 1))
-    optimizer = torch.optim.Adam(network.parameters(), lr=1e-3, weight_decay=1e-5)
-    loss = nn.CrossEntropyLoss(label_smoothing=smoothing)
-    for _ in range(epochs):
-        for batch in torch.split(torch.randperm(len(labels)), BATCH):
-            optimizer.zero_grad()
-            loss(network(inputs[batch]), labels[batch]).backward()
-            optimizer.step()
-    return network.eval()

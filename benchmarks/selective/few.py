@@ -1,16 +1,14 @@
-"""`auto` fitted on few rows, with wrong labels, and after a shift, against the best single score in hindsight."""
+"""`auto` fitted on few rows and with wrong labels, against the best single score in hindsight."""
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from benchmarks.selective.dumps import Array, Dump, Part, all_dumps, families
-from benchmarks.selective.page import made_by, table
+from benchmarks.pages import made_by, table
+from benchmarks.selective.dumps import Array, Part, all_dumps
 from benchmarks.selective.rules import curve_of
 from benchmarks.selective.scores import SCORES
 
@@ -19,8 +17,6 @@ ROWS = (200, 1000, 0)
 """Rows to fit on; 0: half of them."""
 MOST = 8000
 WRONG = 0.05
-FROM, FIT, LATER = (1, 2), 3, (4, 5, 6, 8)
-"""Batches of the gas sensors to train on, to fit on and to test on."""
 
 
 def augrc(losses: Array, wrong: Array) -> float:
@@ -62,30 +58,8 @@ def above(trials: list[dict[str, float]], name: str, best: str) -> tuple[float, 
     return 100 * float(own.mean() / rival.mean() - 1), 100 * error / float(rival.mean())
 
 
-def gas(data: Path) -> Iterator[tuple[str, Dump]]:
-    """Gas sensors age: trained on the first batches, fitted on the third, tested on later ones."""
-    if not (data / "gas_drift.npz").is_file():
-        return
-    with np.load(data / "gas_drift.npz") as arrays:
-        x, y, batch = arrays["X"].astype(float), np.unique(arrays["y"], return_inverse=True)[1], arrays["batch"]
-    first = np.isin(batch, FROM)
-    for name in ("logistic", "kNN 15", "forest"):
-        model: Any = families("gas")[name]
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            model.fit(x[first], y[first])
-
-        def part(rows: Array, model: Any = model) -> Part:
-            outputs = np.zeros((int(rows.sum()), 6))
-            outputs[:, model.classes_] = model.predict_proba(x[rows])
-            return Part(outputs, y[rows], probs=True)
-
-        for later in LATER:
-            yield f"{name}|{later}", Dump(name, name, part(batch == FIT), part(batch == later), shifted=True)
-
-
-def write_few(data: Path, work: Path, splits: int, path: Path) -> None:
-    """The tables."""
+def tables(data: Path, work: Path, splits: int) -> str:
+    """Means over dumps, and every dump."""
     rows, means = [], []
     found: dict[int, list[tuple[float, float]]] = {size: [] for size in ROWS}
     for name, part in pooled(data, work):
@@ -102,13 +76,8 @@ def write_few(data: Path, work: Path, splits: int, path: Path) -> None:
         spread = np.std(values, axis=0, ddof=1) / count**0.5
         cells = [f"{m:+.1f} ± {s:.1f}, {w:+.1f}" for m, s, w in zip(mean, spread, worst, strict=True)]
         means.append([str(size or "half"), str(count), *cells])
-    shifts = []
-    for key, dump in gas(data):
-        areas = {name: augrc(SCORES[name](dump.fit, [dump.test])[0], dump.test.wrong) for name in ("auto", "log")}
-        cells = [f"{100 * dump.test.wrong.mean():.1f}", f"{100 * (areas['auto'] / areas['log'] - 1):+.1f}"]
-        shifts.append([*key.split("|"), str(len(dump.test.labels)), *cells])
     text = [
-        "# `auto` with few rows, wrong labels, and after a shift",
+        "# `auto` with few rows and with wrong labels",
         "",
         made_by(f"python -m benchmarks.selective few --trials {splits}"),
         "",
@@ -119,13 +88,8 @@ def write_few(data: Path, work: Path, splits: int, path: Path) -> None:
         "## Means",
         "",
         *table(["rows to fit on", "dumps", "mean ± SE, worst dump", "the same, wrong labels"], means),
-        "## After a shift",
-        "",
-        "Gas sensors: trained on batches 1 and 2, fitted on batch 3. Percent of AUGRC above the loss `log`, one fit.",
-        "",
-        *table(["model", "test batch", "rows", "errors, %", "`auto` above `log`, %"], shifts),
         "## Every dump",
         "",
         *table(["dump", "rows", "best single score", "its AUGRC", "`auto`, %", "wrong labels, %"], rows),
     ]
-    path.write_text("\n".join(text))
+    return "\n".join(text)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from benchmarks.pages import COLOURS, GREY, drawn, table
 from benchmarks.selective.judge import DELTA, RISKS, RIVALS
 from benchmarks.selective.ranks import Ranking, ranking
 from benchmarks.selective.scores import LOGITS_ONLY, OURS, SCORES
@@ -50,20 +46,6 @@ certified on validation rows at confidence {confidence:g} and applied to the off
 [Monitoring](monitoring.md) shows what drrej reports about it. Risk of the accepted test rows [coverage], in percent,
 where 2 and 5 % were promised for rows like the validation rows; MAPIE is its split fixed sequence with the same score.
 AUGRC is times 10,000."""
-
-
-def made_by(command: str) -> str:
-    """The command, the machine without its name, the date and the versions."""
-    with open("/proc/cpuinfo") as lines:
-        model = next((line.split(":")[1].strip() for line in lines if line.startswith("model name")), "?")
-    machine = f"{len(os.sched_getaffinity(0))} cores of {model}, Python {platform.python_version()}"
-    return f"Made by `{command}`, {time.strftime('%Y-%m-%d')}, drrej {version('drrej')}, {machine}."
-
-
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A table in Markdown, and an empty line."""
-    lines = [header, ["---"] * len(header), *rows]
-    return [*("| " + " | ".join(cells) + " |" for cells in lines), ""]
 
 
 def experiments(results: Results, shifted: bool = False) -> dict[str, list[Results]]:
@@ -117,7 +99,9 @@ def page(results: Results) -> str:
         *_certified(results),
         *(_shifted(shifted) if shifted else []),
         *_verdicts(results),
-        *_every(blocks),
+        "## Every experiment",
+        "",
+        *every(blocks),
     ]
     return "\n".join(lines).rstrip() + "\n"
 
@@ -220,7 +204,7 @@ def _shifted(blocks: dict[str, list[Results]]) -> list[str]:
 
 def against_the_best(folds: list[Results]) -> tuple[float, float, float]:
     """AUGRC of `auto` minus the best other score, with the mean of the folds' intervals: wider than need be."""
-    own = [fold["auto"]["augrc"] for fold in folds]
+    own = [fold["auto"] for fold in folds]
     ends = [[one["difference"], *one["interval"]] for one in own]
     difference, lower, upper = np.mean(ends, axis=0)
     return float(difference), float(lower), float(upper)
@@ -248,14 +232,15 @@ def _verdicts(results: Results) -> list[str]:
     for name in sorted(worse, key=lambda name: -worse[name][0])[:10]:
         folds = blocks[name]
         errors = np.mean([fold["rows"][0] * (1 - fold["validation accuracy"]) for fold in folds])
-        best = Counter(fold["auto"]["augrc"]["best"] for fold in folds).most_common(1)[0][0]
+        best = Counter(fold["auto"]["best"] for fold in folds).most_common(1)[0][0]
         shares = [f"{1e4 * value:+.2f}" for value in worse[name]]
         rows.append([name, f"{errors:.0f}", best, shares[0], f"{shares[1]} to {shares[2]}"])
     head = ["largest differences, AUGRC times 10,000", "errors to learn from", "best", "`auto` minus best", "interval"]
     return lines + table(head, rows)
 
 
-def _every(blocks: dict[str, list[Results]]) -> list[str]:
+def every(blocks: dict[str, list[Results]]) -> list[str]:
+    """The figures of each experiment."""
     rows = []
     for name, folds in blocks.items():
         single = [score for score in folds[0]["order"] if score not in LEARNED]
@@ -266,46 +251,19 @@ def _every(blocks: dict[str, list[Results]]) -> list[str]:
         title = f"{name} ({len(folds)})" if len(folds) > 1 else name
         rows.append([title, base, areas[0], best, areas[1], *cells])
     head = ["experiment (folds)", "accuracy, %", "AUGRC, `auto`", "best plain score", "its AUGRC"]
-    lines = [
-        "## Every experiment",
-        "",
-        "AUGRC times 10,000, low is good; certified coverage at risk 2 %, in percent, of `auto`.",
-        "",
-    ]
-    return lines + table([*head, "certified by drrej", "by MAPIE, split"], rows)
+    text = "AUGRC times 10,000, low is good; certified coverage at risk 2 %, in percent, of `auto`."
+    return [text, "", *table([*head, "certified by drrej", "by MAPIE, split"], rows)]
 
 
 def draw(results: Results, path: Path) -> None:
     """Mean ranks of AUGRC, and one critical difference from the best."""
-    import matplotlib
-
-    matplotlib.use("svg")
-    import matplotlib.pyplot as plt
-
     found = rankings(results, "augrc")
-    grey = "#808080"  # reads on light and on dark pages
-    style = {
-        "svg.hashsalt": "drrej",
-        "font.size": 9,
-        "text.color": grey,
-        "axes.labelcolor": grey,
-        "axes.edgecolor": grey,
-    }
-    with plt.rc_context(style | {"xtick.color": grey, "ytick.color": grey, "axes.titlecolor": grey}):
-        figure, axes = plt.subplots(1, len(found), figsize=(4.4 * len(found), 3.6), squeeze=False)
-        for axis, (title, own) in zip(axes[0], found.items(), strict=True):
+    with drawn(path, 1, len(found), (4.4 * len(found), 3.6)) as axes:
+        for axis, (title, own) in zip(axes, found.items(), strict=True):
             ordered = sorted(own.pairs(), key=lambda pair: -pair[1])
-            axis.axvspan(min(own.mean), min(own.mean) + own.critical_difference, color=grey, alpha=0.2, lw=0)
+            axis.axvspan(min(own.mean), min(own.mean) + own.critical_difference, color=GREY, alpha=0.2, lw=0)
             for height, (name, mean) in enumerate(ordered):
-                axis.plot([mean], [height], "o", color="#4a7ebb" if name in OURS else "#d9822b")
+                axis.plot([mean], [height], "o", color=COLOURS[0 if name in OURS else 1])
             axis.set_yticks(range(len(ordered)), [name for name, _ in ordered])
-            axis.set_xlabel("mean rank of AUGRC (1 is best)")
-            axis.set_title(f"{title}: {own.blocks}", fontsize=9)
-            axis.set_facecolor("none")
-            for side in ("top", "right"):
-                axis.spines[side].set_visible(False)
-        figure.text(0.5, 0.005, "shaded: not significantly different from the best", ha="center", fontsize=8)
-        figure.tight_layout(rect=(0, 0.03, 1, 1))
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path, metadata={"Date": None}, transparent=True)
-        plt.close(figure)
+            axis.set_xlabel("mean rank of AUGRC (1 is best); shaded: not significantly different from the best")
+            axis.set_title(f"{title}: {own.blocks}")

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.pages import made_by, table
 from benchmarks.selective.dumps import Array, all_dumps
-from benchmarks.selective.page import made_by, table
 from drrej.core.reuse import KEPT, Reuse, Sketch, coarse_keys, content_keys, needed_hits
 
-SIZES = ((5000, 200), (5000, 5000), (5000, 50000), (50000, 5000), (500, 500))
 SPLITS = 40
 FEWEST = 1500
 """Rows of a dump that is looked at."""
@@ -46,46 +45,6 @@ def _judge(fitted: Array, new: Array) -> Reuse:
     return fingerprint.judge(fingerprint.look_up(new))
 
 
-def _fresh(count: int) -> Array:
-    return rng.integers(0, 1 << 64, count, dtype=np.uint64)
-
-
-def worlds() -> dict[str, Callable[[int, Array], Array]]:
-    """Rows of which some are drawn from a pool of values, so that fresh rows are equal to fitted ones by nature."""
-
-    def pooled(share: float, size: int) -> Callable[[int, Array], Array]:
-        return lambda count, pool: np.where(
-            rng.random(count) < share, pool[rng.integers(0, size, count)], _fresh(count)
-        )
-
-    def zipf(share: float, power: float) -> Callable[[int, Array], Array]:
-        def draw(count: int, pool: Array) -> Array:
-            places = np.minimum(rng.zipf(power, count), len(pool)) - 1
-            return np.where(rng.random(count) < share, pool[places], _fresh(count))
-
-        return draw
-
-    named = {"all different": pooled(0.0, 1), "5 % are one row": pooled(0.05, 1), "1 % from 1,000": pooled(0.01, 1000)}
-    named |= {"10 % from 10,000": pooled(0.1, 10_000), "50 % from 5,000": pooled(0.5, 5000)}
-    return named | {
-        "all from 100,000": pooled(1.0, 100_000),
-        "50 % Zipf 2": zipf(0.5, 2.0),
-        "all Zipf 1.2": zipf(1.0, 1.2),
-    }
-
-
-def false_alarms(trials: int) -> list[str]:
-    """The share of trials in which fresh rows are refused."""
-    rows = []
-    for name, draw in worlds().items():
-        cells = []
-        for fitted, new in SIZES:
-            pools = [_fresh(100_000) for _ in range(trials)]
-            cells.append(f"{np.mean([_judge(draw(fitted, pool), draw(new, pool)).reused for pool in pools]):.3f}")
-        rows.append([name, *cells])
-    return table(["rows", *(f"{fitted:,} / {new:,}" for fitted, new in SIZES)], rows)
-
-
 FORMS: dict[str, Callable[[Any, Any], Any]] = {
     "float16": lambda _, logs: logs.astype(np.float16),
     "six digits": lambda _, logs: np.round(logs, 6),
@@ -114,8 +73,8 @@ def real(name: str, shares: Array) -> list[str]:
     return [name, str(len(shares)), str(len(np.unique(exact))), *(f"{cell:.2f}" for cell in cells)]
 
 
-def write_reuse(data: Path, work: Path, trials: int, path: Path) -> None:
-    """The tables."""
+def tables(data: Path, work: Path) -> str:
+    """A line for each model of scikit-learn and each published one with probabilities."""
     rows = []
     for dump in all_dumps(data, work):
         if dump.fit.probs and dump.name == dump.experiment and len(dump.test.labels) >= FEWEST:
@@ -124,20 +83,12 @@ def write_reuse(data: Path, work: Path, trials: int, path: Path) -> None:
     lines = [
         "# Rows that are used again",
         "",
-        made_by(f"python -m benchmarks.selective reuse --trials {trials}"),
+        made_by("python -m benchmarks.selective reuse"),
         "",
-        f"The sketch keeps {KEPT} keys. `detection_probability` of `benchmarks.selective.reuse` gives the chance that",
-        "reuse of rows that are all different is noticed; docs/checks.md has a table of it.",
-        "",
-        f"## Fresh rows that are refused ({trials} trials; fitted / new rows)",
-        "",
-        *false_alarms(trials),
-        f"## Real models ({SPLITS} random halves of the test rows)",
-        "",
-        "The share of splits with an alarm. *Exact*: keys to the bit. *Coarse*: rows fitted as logarithms of",
-        f"probabilities and used again in another form, the least over {', '.join(FORMS)}. Models with few different",
-        "outputs cannot be told apart.",
+        f"The share of {SPLITS} random halves of the test rows with an alarm. *Exact*: keys to the bit. *Coarse*: rows",
+        f"fitted as logarithms of probabilities and used again in another form, the least over {', '.join(FORMS)}.",
+        f"Models with few different outputs cannot be told apart. The sketch keeps {KEPT} keys.",
         "",
         *table([*head, "half reused, another form", "a tenth"], rows),
     ]
-    path.write_text("\n".join(lines))
+    return "\n".join(lines)

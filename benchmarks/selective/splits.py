@@ -10,9 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 import drrej
+from benchmarks.pages import made_by, table
 from benchmarks.selective.dumps import Part, published, read_both
-from benchmarks.selective.page import made_by
-from benchmarks.selective.page import table as markdown
 from drrej.documents.report import Report
 from drrej.pipeline.split import SplitOptions, split
 from drrej.pipeline.threshold import certify_if_possible
@@ -37,14 +36,14 @@ def guaranteed(source: drrej.Source, seed: int) -> tuple[Report, bool]:
     return drrej.evaluate(test, found.rejector), found.why_not is None
 
 
-def table(data: Path, _work: Path) -> str:
+def tables(data: Path) -> str:
     """A row for each dump and way."""
     parts = {dump.name: dump.fit.joined(dump.test) for dump in published(data) if dump.name == dump.experiment}
     val, test = read_both(SAMPLE)
     parts["HAR (sample_data)"] = val.joined(test)
     rows = [row for name, part in parts.items() for row in _rows(name, part)]
     head = ["dump", "rows", "way", "certified", "met", "inconclusive", "missed", "below", "accuracy", "coverage"]
-    return "\n".join([made_by("python -m benchmarks.selective splits"), "", *markdown(head, rows)])
+    return "\n".join([made_by("python -m benchmarks.selective splits"), "", *table(head, rows)])
 
 
 def _rows(name: str, part: Part) -> list[list[str]]:

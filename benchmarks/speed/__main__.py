@@ -14,7 +14,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.selective.page import made_by, table
+from benchmarks.pages import made_by, table
 from benchmarks.speed.cases import CASES, Bench, small
 from benchmarks.speed.measure import Cost, interleaved, run
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,6 @@ from pathlib import Path
 
 from benchmarks.speed.data import Shape
 from benchmarks.speed.measure import drrej, has_module, peer, run
-from benchmarks.speed.object_store import serve, settings
 
 Commands = dict[str, Sequence[str]]
 Cases = Iterator[tuple[str, Commands]]
@@ -45,14 +43,14 @@ class Bench:
             run(drrej("threshold", dump, "-r", str(path), "-o", str(path), "-f", "--coverage", "0.8"))
         return str(path)
 
-    def reject(self, shape: Shape, *options: str, dump: str | None = None) -> list[str]:
+    def reject(self, shape: Shape, *options: str) -> list[str]:
         """Our reject command on a dump."""
         mask = str(self.work / "mask.parquet")
-        return drrej("reject", dump or self.dump(shape), "-r", self.rejector(shape), "-o", mask, "-f", *options)
+        return drrej("reject", self.dump(shape), "-r", self.rejector(shape), "-o", mask, "-f", *options)
 
-    def evaluate(self, shape: Shape, *options: str, dump: str | None = None) -> list[str]:
+    def evaluate(self, shape: Shape, *options: str) -> list[str]:
         """Our evaluate command on a dump."""
-        return drrej("evaluate", dump or self.dump(shape), "-r", self.rejector(shape), "--format", "json", *options)
+        return drrej("evaluate", self.dump(shape), "-r", self.rejector(shape), "--format", "json", *options)
 
     def threshold(self, shape: Shape, *rule: str) -> list[str]:
         """Our threshold command on a dump."""
@@ -143,17 +141,6 @@ def memory(bench: Bench) -> Cases:
         yield shape.name, {f"drrej reject --jobs {jobs}": bench.reject(shape, "--jobs", str(jobs)) for jobs in (1, 2)}
 
 
-def storage(bench: Bench) -> Cases:
-    """Object storage with 50 ms a request (a server on loopback) against the same file on disk."""
-    shape = Shape(2_000_000, 10, "list", 100_000)
-    path = Path(bench.dump(shape))
-    server = serve(path.parent)
-    os.environ.update(settings(server.server_address[1]))
-    for title, command in (("reject", bench.reject), ("evaluate", bench.evaluate)):
-        yield f"{title}, {shape.name}", {"disk": command(shape), "s3": command(shape, dump=f"s3://bucket/{path.name}")}
-    server.shutdown()
-
-
 def cluster(bench: Bench) -> Cases:
     """A Dask cluster on this machine against processes; start-up and the scheduler's work included."""
     from distributed import LocalCluster
@@ -184,5 +171,5 @@ def small(bench: Bench) -> dict[str, tuple[Sequence[str], Sequence[str]]]:
 
 
 CASES: dict[str, Callable[[Bench], Cases]] = {
-    case.__name__: case for case in (startup, masks, steps, calibrate, certify, memory, storage, cluster)
+    case.__name__: case for case in (startup, masks, steps, calibrate, certify, memory, cluster)
 }

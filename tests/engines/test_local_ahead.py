@@ -11,9 +11,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, source, write_dump
+from object_store import serve, settings
 
 import drrej
-from benchmarks.speed.object_store import serve, settings
 from drrej.data import pages
 from drrej.engines import local
 

@@ -13,7 +13,7 @@ from scipy import stats
 
 from benchmarks.paper.__main__ import main
 from benchmarks.paper.judge import Rows, against_paper, costs_of, nearest_cost, paired, states
-from benchmarks.paper.tables import judged, markdown, published
+from benchmarks.paper.tables import judged, markdown, published, summary
 from benchmarks.selective.dumps import read_both
 
 
@@ -37,7 +37,7 @@ def test_a_paired_difference_is_that_of_the_two_accuracies_over_all_folds() -> N
     own = fold()
     new, old = (states(own.accepted(loss, 0.5), own.wrong) for loss in ("auto", "log"))
     value, lower, upper = paired([(new, old)] * 40)
-    assert value == 40.0
+    assert value == pytest.approx(40.0)
     assert 0 < lower < 40 < upper
     value, lower, upper = paired([(old, old)] * 40)
     assert value == 0.0
@@ -90,7 +90,10 @@ def test_the_command_writes_a_row_for_each_cell_with_folds(tmp_path) -> None:
     ]
     for cell in cells:
         assert cell["log, test"][1] == pytest.approx(cell["paper"]["coverage"], abs=100 / 400)
-    assert "HAR, 25 % flipped" in (out / "tables.md").read_text()
+    assert "| HAR, 25 % flipped | 2 | 96.51 → " in summary([row])
+    assert "Other noise rates" not in summary([row])
+    noisy = summary([row, row | {"noise": 40, "cells": []}])
+    assert [line.split(" | ")[0] for line in noisy.splitlines()[-2:]] == ["| HAR, 25 % flipped", "| HAR, 40 % flipped"]
     assert "<svg" in (out / "paper.svg").read_text()
     (tmp_path / "empty").mkdir()
     assert judged(tmp_path / "empty", None, out / "results.json") == [row]
