@@ -232,10 +232,10 @@ class LabelsElsewhere(Struct, frozen=True):
     labels: NDArray[np.int64]
     known: NDArray[np.bool_]
     repeated: NDArray[np.bool_]
-    truths: pa.Array | None = None
-    """The labels themselves where predictions are compared with them: then `labels` are places among these."""
     stranger: str = ""
     known_classes: str = ""
+    truths: pa.Array | None = None
+    """The labels themselves where predictions are compared with them: then `labels` are places among these."""
 
     def of(self, block: Block, skip_missing: bool, keep_unknown: bool) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The label of each row, and whether it has one; rows without are reported unless they are skipped."""
@@ -319,7 +319,7 @@ def labels_elsewhere(
                 f"{path}: it has {known.size} labels but the dump has {rows} rows; without `join_on=COL` labels "
                 "belong to rows by their order, so there must be one for each"
             )
-        return LabelsElsewhere(path, None, kinds[0], known, np.ones(rows, bool), np.zeros(rows, bool), truth)
+        return LabelsElsewhere(path, None, kinds[0], known, np.ones(rows, bool), np.zeros(rows, bool), truths=truth)
     if not keys:
         raise DumpError(f"{path}: zero rows; there are no labels to join")
     found = _places(keys_of_rows, _unique_keys(keys, on), on, path)
@@ -327,7 +327,7 @@ def labels_elsewhere(
     there = np.flatnonzero(found >= 0)
     repeated[there[_repeated(found[there])]] = True
     numbers = known[np.maximum(found, 0)]
-    return LabelsElsewhere(path, on, kinds[0], numbers, found >= 0, repeated, truth, *stranger)
+    return LabelsElsewhere(path, on, kinds[0], numbers, found >= 0, repeated, *stranger, truth)
 
 
 def _report(

@@ -175,8 +175,8 @@ def _calibrate_scores(source: Source, dump: Dump, options: CalibrateOptions) -> 
 
     rows = collect(source, dump, of_block, Pass("calibrating", labelled=True), calibrating=True)
     scores, wrong = rows["score"], rows["wrong"]
-    called = [f"{column}:{how}" if how else column for column, how in dump.columns.reduced]
-    doubt, cautions = doubts_about(scores, wrong, lower, called)
+    names = [f"{name}:{how}" if how else name for name, how in dump.columns.reduced]
+    doubt, cautions = doubts_about(scores, wrong, lower, names)
     source.cautions[:] = cautions
     if doubt is not None:
         raise DumpError(f"{dump.parts[0].name}: {doubt}")
