@@ -104,7 +104,7 @@ class ReviewQueue:
             most = max(least, int(np.count_nonzero(keys < below)))
             self._held[name] = mine.take(pa.array(np.argsort(keys)[:most])).combine_chunks()
 
-    def pieces(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
+    def pieces(self, limit: int | None = None) -> Iterator[pa.Table]:
         """The rows of all batches, most doubtful first, at most `limit`; then those of the audit, a few at a time."""
         import pyarrow.compute as pc  # a tenth of a second that other commands need not pay
 
@@ -116,12 +116,12 @@ class ReviewQueue:
         table = table.combine_chunks()
         order = pc.sort_indices(table, [("loss", "descending")])[:limit]
         for start in range(0, max(len(order), 1), _AT_A_TIME):
-            yield table.take(order[start : start + _AT_A_TIME]).combine_chunks().to_batches()[0]
+            yield table.take(order[start : start + _AT_A_TIME])
         drawn = [] if self._audit is None else self._audit.allotted(list(self._accepted.values()))
         for (name, accepted), rows in zip(self._accepted.items(), drawn, strict=bool(drawn)):
             sample = self._held[name][:rows].drop_columns(INCLUSION)
             chance = pa.repeat(pa.scalar(sample.num_rows / accepted), sample.num_rows)
-            yield sample.append_column(INCLUSION, chance).combine_chunks().to_batches()[0]
+            yield sample.append_column(INCLUSION, chance)
 
     def rows(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
         """The same, row by row."""
@@ -142,10 +142,10 @@ def task_format(file: OutputFile) -> str:
 def write_tasks(queue: ReviewQueue, file: OutputFile, limit: int | None, safe_csv: bool = False) -> None:
     """Write the rows of a queue, at most `limit`; the caller commits the file."""
     if task_format(file) == "csv":
-        first, *others = queue.pieces(limit)
-        with MaskFile(file.path, file.name, first.schema, ".csv", safe_csv) as table:
-            for piece in (first, *others):
-                table.write(piece)
+        pieces = list(queue.pieces(limit)) or [pa.table({})]
+        with MaskFile(file.path, file.name, pieces[0].schema, ".csv", safe_csv) as table:
+            for batch in pa.concat_tables(pieces).to_batches():
+                table.write(batch)
         return
     with writing(file.name), open(file.path, "w", encoding="utf-8") as stream:
         if task_format(file) == "jsonl":

@@ -364,3 +364,6 @@ def test_a_review_queue_in_csv(tmp_path: Path) -> None:
     table = pacsv.read_csv(tmp_path / "q.csv").to_pylist()
     assert [row["mask_row"] for row in table] == [row["mask_row"] for row in listed]
     assert [row["loss"] for row in table] == [row["loss"] for row in listed]
+    succeed("threshold", SCORES / "judge_val.jsonl", "-r", path, "--coverage", "1", "-o", path, "-f")
+    succeed("reject", SCORES / "judge_test.jsonl", "-r", path, *review[2:], "--review", tmp_path / "none.csv")
+    assert (tmp_path / "none.csv").read_text() == (tmp_path / "q.csv").read_text().splitlines(keepends=True)[0]
