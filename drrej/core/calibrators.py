@@ -55,8 +55,7 @@ class Scores(Struct, frozen=True):
         beta = self.beta * scale
         others = self.values.copy()
         others[np.arange(self.prediction.size), self.prediction] = -np.inf
-        needs = frozenset({"moment"}) if entropy else NOTHING
-        _, largest, (at,) = block_sums(others, [beta], [needs], self.precision)
+        _, largest, (at,) = block_sums(others, [beta], [frozenset({"moment"} if entropy else ())], self.precision)
         alone = largest == -np.inf
         with np.errstate(invalid="ignore"):
             log_odds: Floats = np.where(alone, -np.inf, beta * (largest - self.largest) + at.log_weight)

@@ -257,9 +257,7 @@ FEATURES = ("rivals", "distance", "log_distance", "crowd")
 FEATURE_NEEDS: Needs = frozenset({"gap_total", "norm_1"})
 
 
-def feature_values(
-    scores: Scores, scale: float, wanted: Collection[str] = FEATURES
-) -> tuple[Floats, dict[str, Floats]]:
+def feature_values(scores: Scores, scale: float, wanted: Collection[str] = FEATURES) -> tuple[Floats, dict[str, Any]]:
     """The log-odds of an error at the temperature to rank by, and the features that are wanted, by name.
 
     These are the entropy of the rivals, the mean calibrated gap from the largest logit to the others, its logarithm,

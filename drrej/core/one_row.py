@@ -41,8 +41,7 @@ class RowScores(Scores, frozen=True):
         """As those of rows."""
         beta, place = self.beta * scale, int(self.prediction)
         others = np.concatenate((self.values[:place], self.values[place + 1 :]))
-        needs = _MOMENT if entropy else NOTHING
-        _, largest, at = _sums(others, self.precision, beta, needs, self.values.size)
+        _, largest, at = _sums(others, self.precision, beta, _MOMENT if entropy else NOTHING, self.values.size)
         weight = float(at.log_weight)
         log_odds = beta * (largest - self.largest) + weight
         return log_odds, weight - at.moment / (1.0 + at.odds) if entropy else None
