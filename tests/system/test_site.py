@@ -25,7 +25,7 @@ from conftest import ROOT, SAMPLE, environment
 DOCS = ROOT / "docs"
 ELSEWHERE = {"tutorial.md", "monitoring.md", "frameworks.md", "scale.md", "llm.md", "nightly.md"}
 """Pages with tests of their own."""
-KINDS = {"bash", "python", "text", "toml", "yaml", "bibtex", "json"}
+KINDS = {"bash", "python", "text", "toml", "yaml", "bibtex", "json", "py", "sql", "js"}  # the last: test_serving_doc.py
 
 
 class _Loader(yaml.SafeLoader):
