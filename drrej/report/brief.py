@@ -51,7 +51,7 @@ def render_brief(report: Report, heading: str, last: Sequence[tuple[str, str]] =
     for label, what, verdict, found in verdicts:
         mark = painted(f"{verdict.upper():12}", _COLOURS.get(verdict, _DIM))
         lines.append(f"  {label:7}  {what:{width}}  {mark}  {found}".rstrip())
-    rows = [*_worst(report), *last]
+    rows = [*worst_lines(report), *last]
     if rows:
         lines.append("")
     for (label, text), (before, _) in zip(rows, [("", ""), *rows], strict=False):
@@ -100,8 +100,8 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
         promises = sorted(target.promises, key=lambda each: each.verdict != target.verdict)
         if target.confidence is not None:  # what holds for new rows, and what these rows say of it, are two things
             limits = dict.fromkeys(limit_words(promise, TYPESET) for promise in target.promises)
-            whose = " in each group" if report.cutoff_by is not None else ""
-            limit = printable(", ".join(limits)) if len(limits) < 3 else f"{len(limits)} limits"
+            whose = " in each group" if report.cutoff_by is not None and len(limits) < 3 else ""
+            limit = printable(", ".join(limits)) if len(limits) < 3 else f"all {len(limits)} limits"
             sure = f"for new rows, with confidence {exact_percent(target.confidence)}"
             yield "Target", f"{limit}{whose}", "certified", sure
         for promise in promises[:_MOST_PROMISES]:
@@ -122,12 +122,12 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
         yield "Drift", "since the fit", "detected" if detected else "not detected", f"p = {p_value:.2g}"
 
 
-def _worst(report: Report) -> Iterator[tuple[str, str]]:
-    """The class and the group that do worst."""
+def worst_lines(report: Report) -> Iterator[tuple[str, str]]:
+    """The class and the group that do worst, each line after its heading."""
     if (worst := report.worst_class) is not None:
         lines = [
             (worst.missed, 0, "of its rows are accepted as another class (missed)"),
-            (worst.precision, 1, "of the rows accepted as it are right (precision)"),
+            (worst.precision, 1, "of the rows accepted as this class are right (precision)"),
             (worst.reviewed, 0, "of its rows are rejected"),
         ]
         for share, best, words in lines:

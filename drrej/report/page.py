@@ -6,13 +6,16 @@ What is on the page is in `page.html.jinja`, where every text is escaped; here a
 from __future__ import annotations
 
 import json
+import math
 from base64 import b64encode
+from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from drrej.documents.report import Report
+from drrej.report.brief import worst_lines
 from drrej.report.plots import page_plots
 from drrej.report.tables import PERCENT, size_words, tables
 from drrej.report.words import (
@@ -84,11 +87,12 @@ def render_page(report: Report) -> str:
         verdict=verdict(report),
         mark=None if target is None else _MARKS[target.verdict],
         target=[line[:1].upper() + line[1:] for line in target_lines(report, TYPESET)],
+        worst=[line[:1].upper() + line[1:] for _, line in worst_lines(report)],
         decision=_decision(report),
         sentences=_SENTENCES,
         examples=[plain[id] for id in _EXAMPLES if id in plain],
         cautions=[line[:1].upper() + line[1:] for line in (other_model(report), seen_by(report)) if line],
-        plots=[(texts[name][0], svg, texts[name][2]) for name, svg in plots.items()],
+        plots=[(name, texts[name][0], svg, texts[name][2]) for name, svg in plots.items()],
         wide=[table for id, table in plain.items() if id not in _ELSEWHERE],
         narrow=[plain[id] for id in _NARROW if id in plain],
         points=plain.get("points"),
@@ -107,7 +111,7 @@ def template(name: str) -> Template:
         autoescape=True, trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined, finalize=_printable
     )
     page.filters |= {"percent": percent, "percents": percents, "counted": counted}
-    page.filters |= {"money": money, "thousands": "{:,}".format}
+    page.filters |= {"money": money, "thousands": "{:,}".format, "shades": _shades}
     page.filters["typeset"] = lambda cell: cell.replace(" - ", " to ").replace("+-", "\N{PLUS-MINUS SIGN}")
     style, text = (files("drrej.report").joinpath(file).read_text(encoding="utf-8") for file in ("page.css", name))
     page.globals |= {"style": style, "against": against, "gate_value": gate_value, "gate_state": gate_state}
@@ -120,6 +124,20 @@ def _printable(value: Any) -> Any:
     return type(value)(text) if hasattr(value, "__html__") else text  # which was escaped before
 
 
+def _shades(row: Sequence[str]) -> list[int]:
+    """How dark each count of a row is, after its name: in percent, by its share of the row.
+
+    >>> _shades(["cat", "60", "0", "3", "37"])
+    [30, 0, 4, 18]
+    """
+    counts = [int(cell) for cell in row[1:]]
+    return [math.ceil(_DARKEST * count / max(sum(counts), 1)) for count in counts]
+
+
+_DARKEST = 50
+"""In percent, so that the text on it can be read."""
+
+
 def _slider(report: Report) -> dict[str, Any] | None:
     """What moving along the curve takes: its points, the script, and the hash by which the page allows that alone."""
     curve = report.coverage_curve
@@ -127,14 +145,19 @@ def _slider(report: Report) -> dict[str, Any] | None:
         return None
     costs = {} if report.total_cost is None else {point.coverage: point.cost for point in report.total_cost.curve}
     points = [[p.coverage, p.accuracy, p.lower, p.upper, costs.get(p.coverage)] for p in curve]
+    here, right = report.coverage.value, report.accuracy
+    if here is not None and right is not None:  # it starts at the cutoff of the report
+        cost = None if report.total_cost is None else report.total_cost.value
+        points = [point for point in points if point[0] != here] + [[here, right.value, right.lower, right.upper, cost]]
+        points.sort(key=lambda point: point[0])
     script = files("drrej.report").joinpath("slider.js").read_text(encoding="utf-8")
-    nearest = min(range(len(curve)), key=lambda place: abs(curve[place].coverage - (report.coverage.value or 0.0)))
+    nearest = min(range(len(points)), key=lambda place: abs(points[place][0] - (here or 0.0)))
     return {
         "data": json.dumps({"rows": report.rows, "points": points}),
         "script": script,
         "hash": f"sha256-{b64encode(sha256(script.encode()).digest()).decode()}",
         "chosen": nearest,
-        "last": len(curve) - 1,
+        "last": len(points) - 1,
     }
 
 
@@ -157,10 +180,19 @@ def verdict(report: Report) -> str:
 
 
 _MARKS = {
-    "met": ("passed", "✓ Target met"),
-    "inconclusive": ("open", "? Target inconclusive"),
-    "missed": ("failed", "✗ Target missed"),
+    "met": ("passed", "✓ Target met", "The rows of this report confirm the target."),
+    "inconclusive": (
+        "open",
+        "? Target inconclusive",
+        "The rows of this report neither confirm nor contradict the target. More labelled rows would settle it.",
+    ),
+    "missed": (
+        "failed",
+        "✗ Target missed",
+        "The rows of this report contradict the target. Choose a new threshold on rows like these, or ask for less.",
+    ),
 }
+"""The verdict on the target: its style, its words and what to do."""
 
 
 def _decision(report: Report) -> str:

@@ -31,3 +31,4 @@ if (navigator.clipboard) {
 }
 box.hidden = false;
 show();
+addEventListener("beforeprint", () => { for (const folded of document.querySelectorAll("details.more")) folded.open = true; });
