@@ -162,6 +162,31 @@ def test_the_page_opens_with_the_verdict_and_has_every_part(page: Page) -> None:
     assert places == sorted(places)
 
 
+def test_the_slider_starts_where_the_report_is(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    found = re.search(r'<script type="application/json" id="curve-data">(.*?)</script>', text)
+    start = re.search(r'<input type="range" min="0" max="(\d+)" value="(\d+)"', text)
+    assert found is not None
+    assert start is not None
+    points = json.loads(found[1])["points"]
+    assert int(start[1]) == len(points) - 1
+    assert points == sorted(points, key=lambda point: point[0])
+    shown = re.search(r"<dt>Coverage</dt><dd><b>([\d.]+) %", text)
+    assert shown is not None
+    assert f"{100 * points[int(start[2])][0]:.1f}" == shown[1]
+
+
+def test_the_confusion_matrix_is_shaded_by_the_share_of_each_row(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    table = text[text.index('<section id="confusion">') :].split("</table>")[0]
+    rows = re.findall(r"<tr><th scope=\"row\">.*?</tr>", table)
+    assert len(rows) > 1
+    for row in rows:
+        cells = re.findall(r'<td style="--share: (\d+)%">(\d+)</td>', row)
+        counts = [int(count) for _, count in cells]
+        assert [int(shade) for shade, _ in cells] == [-(-50 * count // max(sum(counts), 1)) for count in counts]
+
+
 def test_plots_take_their_colours_from_the_page(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     plots = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.DOTALL))

@@ -29,7 +29,10 @@ FLAGS = (
 CONTRAST = """
 const linear = c => c <= 10.31475 ? c / 255 / 12.92 : ((c / 255 + 0.055) / 1.055) ** 2.4;
 const light = c => 0.2126 * linear(c[0]) + 0.7152 * linear(c[1]) + 0.0722 * linear(c[2]);
-const numbers = text => text.match(/[0-9.]+/g).map(Number);
+const numbers = text => {  // rgb(0 to 255) or, where colours are mixed, color(srgb 0 to 1)
+  const found = text.match(/[0-9.]+(e-?[0-9]+)?/g).map(Number);
+  return text.startsWith('color(') ? found.map((part, place) => place < 3 ? 255 * part : part) : found;
+};
 const behind = node => {
   for (let at = node; at; at = at.parentElement) {
     const color = numbers(getComputedStyle(at).backgroundColor);
