@@ -91,7 +91,7 @@ def page(results: Results) -> str:
         INTRODUCTION.format(**numbers),
         "",
         "Made by `python -m benchmarks.selective judge`, then `write`, of `benchmarks/selective/results/results.json`.",
-        *(f"{count} files judged with {made}." for made, count in Counter(f["made"] for f in results.values()).items()),
+        *(f"{count} files: {made}." for made, count in Counter(f["made"] for f in results.values()).items()),
         "",
         *_ranks(results),
         "![mean ranks of AUGRC](figures/selective.svg)",
@@ -173,7 +173,7 @@ def _certified(results: Results) -> list[str]:
         *lines,
         f"Where drrej certifies less than MAPIE's split fixed sequence: {'; '.join(behind) or 'nowhere'}.",
         "",
-        f"Without the {len(blocks) - len(large)} small experiments on digits the means are {' against '.join(means)} %.",
+        f"Without the {len(blocks) - len(large)} small experiments on digits means are {' against '.join(means)} %.",
         "",
     ]
 
