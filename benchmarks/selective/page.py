@@ -273,5 +273,5 @@ def draw(results: Results, path: Path) -> None:
             for height, (name, mean) in enumerate(ordered):
                 axis.plot([mean], [height], "o", color=COLOURS[0 if name in OURS else 1])
             axis.set_yticks(range(len(ordered)), [name for name, _ in ordered])
-            axis.set_xlabel("mean rank of AUGRC (1 is best); shaded: not significantly different from the best")
+            axis.set_xlabel("mean rank of AUGRC (1 is best)\nshaded: not significantly different from the best")
             axis.set_title(f"{title}: {own.blocks}")
