@@ -53,7 +53,8 @@ def drawn(path: Path, rows: int, columns: int, size: tuple[float, float]) -> Ite
     import matplotlib.pyplot as plt
 
     parts = ("text.color", "axes.labelcolor", "axes.edgecolor", "axes.titlecolor", "xtick.color", "ytick.color")
-    with plt.rc_context({"svg.hashsalt": "drrej", "font.size": 8, **dict.fromkeys(parts, GREY)}):
+    style: dict[Any, Any] = {"svg.hashsalt": "drrej", "font.size": 8, **dict.fromkeys(parts, GREY)}
+    with plt.rc_context(style):
         figure, axes = plt.subplots(rows, columns, figsize=size, squeeze=False)
         for axis in axes.flat:
             axis.set_facecolor("none")

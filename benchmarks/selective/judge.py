@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from importlib.metadata import version
 from typing import Any
 
 import numpy as np
 
+from benchmarks.pages import machine
 from benchmarks.selective.dumps import Array, Dump
 from benchmarks.selective.rules import RULES, Fitted, Rule, curve_of
 from benchmarks.selective.scores import SCORES, scores_of
@@ -54,7 +54,7 @@ def judge(dump: Dump) -> Figures:
         for title, (name, rule) in chosen.items()
     }
     return {
-        "made": f"drrej {version('drrej')} and MAPIE {version('mapie')}, {time.strftime('%Y-%m-%d')}",
+        "made": f"{machine()}, MAPIE {version('mapie')}",
         "rows": [len(dump.fit.labels), len(wrong)],
         "classes": dump.test.outputs.shape[1],
         "probabilities": dump.test.probs,
