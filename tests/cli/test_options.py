@@ -578,7 +578,9 @@ CASES: dict[str, dict[str, Case]] = {
         "--output": Acts("-o new.py"),
         "--force": Acts("--force", "r.json --to python -o there.json"),
         "--golden": Acts("--golden 3"),
+        "--dialect": Acts("--dialect postgres", "r.json --to sql"),
         "--scores": Acts("--scores other", "r.json --to sql"),
+        "--append": Refused("--append none.onnx", "--append requires --to onnx", "r.json --to python"),
     },
 }
 
