@@ -371,7 +371,8 @@ def _virtual_reach(blocks: ErrorBlocks, ranks: Ranks, risk: float) -> Callable[[
                 most = np.minimum(failure - 1, end)
                 reached[inside] = np.where(most >= first, most, reached[inside])
                 level[inside] = np.where(failure > end, value, 0.0)
-        return np.append(0, ranks)[reached] / rows
+        shares: Floats = np.append(0, ranks)[reached] / rows
+        return shares
 
     return reach
 
