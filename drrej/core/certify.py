@@ -371,7 +371,8 @@ def _virtual_reach(blocks: ErrorBlocks, ranks: Ranks, risk: float) -> Callable[[
                 most = np.minimum(failure - 1, end)
                 reached[inside] = np.where(most >= first, most, reached[inside])
                 level[inside] = np.where(failure > end, value, 0.0)
-        return np.append(0, ranks)[reached] / rows
+        shares: Floats = np.append(0, ranks)[reached] / rows
+        return shares
 
     return reach
 
@@ -409,7 +410,7 @@ def _as_candidates(delta: float, *columns: Any) -> Candidates:
     even = np.linspace(0, levels.size - 1, min(levels.size, _LISTED)).astype(np.int64)
     changes = np.flatnonzero((np.diff(levels) != 0) | np.diff(certified))
     at = np.unique(np.concatenate([even, changes, changes + 1]))
-    return Candidates(*(column[at] for column in columns), delta)
+    return Candidates(*(column[at] for column in columns), delta=delta)
 
 
 def certify_risk(candidates: Candidates, rows: int, risk: float, asked: str) -> Certificate:
