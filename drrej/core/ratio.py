@@ -14,14 +14,13 @@ because 0 <= g <= ln n brackets the root and nothing cancels, neither near alpha
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from drrej.core.types import Floats, Stored, Total
-from drrej.errors import Infeasible, OptionError
+from drrej.core.types import Floats
 
 MAX_ALPHA = 1e3
 """Beyond it, and below its negative, floats do not tell ratios apart."""
@@ -200,167 +199,8 @@ def expm1(x: float) -> float:
         return math.inf
 
 
-_SERIES = 0.01
-_TERMS = 8
-
-
-def worst_case_in_ball(losses: Floats, alpha: float, radius: float) -> DensityRatio:
-    """The distribution of the largest risk whose divergence from the data is at most `radius`. Raises Infeasible.
-
-    It is a ratio of -L', with the lambda that was solved for; at a given lambda it is `fit_ratio(-losses, alpha, lam)`.
-
-    >>> losses = np.array([0.0, 1.0])
-    >>> worst_case_in_ball(losses, alpha=1.0, radius=0.1).ratio(-losses).round(3)  # the weights of the rows
-    array([0.56, 1.44])
-    """
-    ordered = np.sort(losses)
-    limit = largest_divergence(ordered, alpha)
-    worst = float(ordered[-1])
-    if ordered[0] == worst:
-        raise Infeasible(f"every loss is {worst:.6g}, so every distribution on these rows has the same risk")
-    if radius >= limit:
-        raise Infeasible(
-            f"`radius={radius:g}` allows all mass on the rows of the largest loss: the worst-case risk is that loss, "
-            f"{worst:.6g}, whatever lambda is; the radius must be below {limit:.6g}"
-        )
-
-    def excess(log_lambda: float) -> float:
-        density = fit_ratio(-ordered, alpha, math.exp(log_lambda))
-        divergence = Total.of(phi(density.c, density.log_ratio(-ordered))).mean(ordered.size)
-        if divergence is None or divergence <= 0:
-            return 1e9 if divergence is None else -1e9
-        return math.log(divergence / radius)
-
-    # ln D is nearly linear in ln lambda for small radii, where D is about Var(L') / 2 lambda^2
-    log_lambda = _falling_root(excess, math.log(float(np.std(ordered))) - 0.5 * math.log(2.0 * radius))
-    if log_lambda is None:
-        raise Infeasible(f"`radius={radius:g}` is as good as that of all mass on the rows of the largest loss")
-    return fit_ratio(-ordered, alpha, math.exp(log_lambda))
-
-
-def largest_divergence(losses: Floats, alpha: float) -> float:
-    """D of all mass on the rows of the largest loss: infinite for alpha <= -1, where no ratio may be 0."""
-    c = (alpha - 1.0) / 2.0
-    worst = int(np.count_nonzero(losses == losses.max()))
-    share = worst / losses.size
-    if share == 1.0:
-        return 0.0
-    if c <= -1.0:
-        return math.inf
-    at_worst = float(phi(c, np.array([-math.log(share)]))[0])
-    return share * at_worst + (1.0 - share) / (1.0 + c)
-
-
-def phi(c: float, log_ratio: Floats) -> Floats:
-    """The generator phi_alpha of the divergence at rho = e^{log_ratio}, alpha = 1 + 2 c (Definition 4.4, corrected).
-
-    With ln_c(z) = (z^c - 1) / c it is [z ln_c(z) - (z - 1)] / (1 + c), or the same as [ln_{1+c}(z) - (z - 1)] / c:
-    the first is taken away from c = -1, the second away from c = 0. Near z = 1 both cancel; there the Taylor series
-    of phi'' = z^{c-1} is summed.
-    """
-    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-        excess = np.expm1(log_ratio)
-        if c > -0.5:
-            # z ln_c(z); where z = 0 it is 0
-            power = np.exp(log_ratio) * _ln(c, log_ratio)
-            result: Floats = (np.where(np.isneginf(log_ratio), 0.0, power) - excess) / (1.0 + c)
-        else:
-            result = (_ln(1.0 + c, log_ratio) - excess) / c
-        near = np.abs(excess) * max(1.0, abs(c)) < _SERIES
-        t = excess[near]
-        term = t * t / 2.0
-        total = np.zeros_like(t)
-        for n in range(_TERMS):
-            total = total + term
-            term = term * t * ((c - 1.0 - n) / (n + 3.0))
-        result[near] = total
-    return result
-
-
-def _ln(c: float, log_z: Floats) -> Floats:
-    """(z^c - 1) / c from ln z."""
-    if c == 0:
-        return log_z
-    value: Floats = np.expm1(c * log_z) / c
-    return value
-
-
-def _falling_root(excess: Callable[[float], float], start: float) -> float | None:
-    """Where a falling function of ln lambda is 0, by Brent's method; None if that is as far down as floats go."""
-    from scipy.optimize import brentq
-
-    low = high = start
-    while excess(low) <= 0:
-        low -= 1.0 + 0.5 * (high - low)
-        if low < -_WIDEST:
-            return None
-    while excess(high) >= 0:
-        high += 1.0
-    return float(brentq(excess, low, high, xtol=1e-14, rtol=8.9e-16, maxiter=200))
-
-
-_WIDEST = 600
-"""Lambda is looked for within so many powers of e."""
-
-
-def _variance(losses: Floats, ratio: DensityRatio) -> float:
-    """The mean of (rho - 1)^2, which is mean(rho^2) - 1 as the mean of rho is 1, without cancellation."""
-    with np.errstate(over="ignore", under="ignore"):
-        squares = Total.of(np.square(np.expm1(ratio.log_ratio(losses)))).mean(losses.size)
-    return math.inf if squares is None else squares
-
-
-def check_share(share: float) -> None:
-    """Raise unless it is a share of the sample that can be kept."""
-    if not 0 < share < 1:
-        raise OptionError(f"`effective_sample={share:g}`: it must be above 0 and below 1, e.g. 0.5")
-
-
-def choose_lambda(losses: Floats, share: float, alpha: float = 1.0) -> float:
-    """The lambda at which 1 / mean(rho^2), the share of the sample that is effective, is this. Raises Infeasible.
-
-    >>> losses = np.random.default_rng(0).gamma(0.4, 0.5, 10_000)
-    >>> ratios = fit_ratio(losses, 1.0, choose_lambda(losses, 0.5)).ratio(losses)
-    >>> round(1.0 / float(np.mean(ratios**2)), 6)
-    0.5
-    """
-    check_share(share)
-    ordered = np.sort(losses)
-    smallest = int(np.searchsorted(ordered, ordered[0], side="right"))
-    if smallest == ordered.size:
-        raise Infeasible(
-            f"every loss is {ordered[0]:.6g}: the ratio is 1 for every `lam`, which keeps the whole sample"
-        )
-    wanted = math.log(1.0 / share - 1.0)
-
-    def excess(log_lambda: float) -> float:
-        variance = _variance(ordered, fit_ratio(ordered, alpha, math.exp(log_lambda)))
-        return math.log(variance) - wanted if 0.0 < variance < math.inf else math.copysign(1e9, variance - 1.0)
-
-    log_lambda = None
-    if share * ordered.size > smallest:
-        # ln of the variance is nearly linear in ln lambda for large lambda, where it is about Var(L') / lambda^2
-        log_lambda = _falling_root(excess, math.log(float(np.std(ordered))) - 0.5 * wanted)
-    if log_lambda is None:
-        raise Infeasible(
-            f"`effective_sample={share:g}` cannot be reached: {smallest} of {ordered.size} rows have the smallest "
-            f"loss, and more than {smallest / ordered.size:.6g} of the sample is kept for every `lam`"
-        )
-    return math.exp(log_lambda)
-
-
-def share_of_delta(lam: float) -> float:
-    """The share of delta that a lambda of four digits has.
-
-    >>> [round(1 / share_of_delta(lam)) for lam in (1.5, 0.02)]
-    [28800, 144000]
-    """
-    exponent = int(f"{lam:.3e}".partition("e")[2])
-    return 1.0 / (9000 * 3.2 * (1 + exponent**2))
-
-
 # How far the fitted ratio can be from that of the whole distribution, by the fitted rows, for every alpha: the
-# derivation is in docs/theory.md, that of the paper's bounds in docs/proofs.md
+# derivation is in docs/theory.md
 
 _BOUND_PIECE = 1 << 16
 _NEAR = 0.02
@@ -473,79 +313,3 @@ def _difference(one: DensityRatio, other: DensityRatio, largest_loss: float | No
         loss = max(0.0, flat if largest_loss is None else min(flat, largest_loss))
     first, second = _at(one, loss), _at(other, loss)
     return math.inf if math.isinf(first) or math.isinf(second) else abs(first - second)
-
-
-DELTA = 0.05
-
-NOT_LEARNED = "a loss that was not learned from these rows"
-NOT_CHOSEN = "a lambda that was not chosen from these rows"
-"""What every bound needs."""
-
-ESTIMATE = "; the calibrator was fitted on these rows too, so this is an estimate"
-"""What is said where all conditions hold but this one: the temperature comes from other rows."""
-
-FITTED_ROWS = "fitted rows"
-"""The name of the bound that the rows themselves give."""
-
-
-class RatioBound(Stored, frozen=True):
-    """One bound: its value (None: infinite or not applicable), the condition it needs, and whether that holds."""
-
-    theorem: str
-    value: float | None
-    confidence: float
-    points: int
-    condition: str
-    holds: bool
-    vacuous: bool
-
-
-def bounds(
-    alpha: float, lam: float, largest_loss: float | None, rows: int, max_ratio: float | None
-) -> list[RatioBound]:
-    """Theorems 4.3 or 4.9 and the total variation, for as many points as rows. Empty: no theorem covers this alpha.
-
-    `largest_loss` is B, None for a loss without a bound.
-    """
-    if alpha not in (1.0, 3.0):
-        return []
-    theorem = "4.3" if alpha == 1.0 else "4.9"
-    condition = "a bounded loss" if alpha == 1.0 else "lambda above 2 B, twice the largest possible loss"
-    holds = largest_loss is not None and (alpha == 1.0 or lam > 2.0 * largest_loss)
-    ratio = variation = None
-    trivial = math.inf
-    if holds and largest_loss is not None:
-        scaled = largest_loss / lam
-        ratio = _ratio_bound(alpha, scaled, rows, rows, DELTA)
-        trivial = expm1(2.0 * scaled) * math.exp(-scaled) if alpha == 1.0 else scaled
-        if max_ratio is not None:
-            mass = max_ratio * math.sqrt(math.log(4.0 * rows / DELTA) / (2.0 * rows))
-            variation = 0.5 * rows * (_ratio_bound(alpha, scaled, rows, rows, DELTA / 2.0) + mass)
-    return [
-        _bound(f"theorem {theorem}", ratio, rows, condition, holds, trivial),
-        _bound("total variation", variation, rows, f"{condition}, and a finite set of inputs", holds, 1.0),
-    ]
-
-
-def without_promise(bound: RatioBound, needs: str = NOT_LEARNED) -> RatioBound:
-    """A bound that says nothing, because the loss or lambda comes from the rows."""
-    return replace(bound, value=None, holds=False, vacuous=False, condition=needs)
-
-
-def as_estimate(bound: RatioBound) -> RatioBound:
-    """A bound on rows that the temperature was fitted on."""
-    return replace(bound, condition=bound.condition + ESTIMATE) if bound.holds else bound
-
-
-def _bound(theorem: str, value: float | None, points: int, condition: str, holds: bool, trivial: float) -> RatioBound:
-    finite = value is not None and math.isfinite(value)
-    vacuous = holds and not (finite and value is not None and value < trivial)
-    return RatioBound(theorem, value if finite else None, 1.0 - DELTA, points, condition, holds, vacuous)
-
-
-def _ratio_bound(alpha: float, scaled: float, rows: int, points: int, delta: float) -> float:
-    rate = math.sqrt(2.0 / rows * math.log(2.0 * points / delta))
-    if alpha == 3.0:
-        return scaled * rate
-    # e^{3x} sinh x = (e^{4x} - e^{2x}) / 2
-    return 0.5 * math.exp(min(2.0 * scaled, 700.0)) * expm1(2.0 * scaled) * rate

@@ -189,11 +189,6 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
         second = None if coarse is None or self.coarse is None else self.coarse.look_up(coarse)
         return LookUp(int(keys.size), int(keys.sum(dtype=np.uint64)), found, second)
 
-    def compare(self, rows: Sketch) -> LookUp:
-        """Look for new rows as far as a sketch of them tells."""
-        second = None if rows.coarse is None or self.coarse is None else self.coarse.compare(rows.coarse)
-        return LookUp(rows.rows, rows.total, self.look_up(rows.keys).found, second)
-
     def judge(self, looked_up: LookUp) -> Reuse:
         """Whether rows that were looked up were used before, with a false alarm in at most 2 `FALSE_ALARM` of cases.
 

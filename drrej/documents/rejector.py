@@ -21,7 +21,7 @@ from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vec
 from drrej.core.confidence import ScoreMap
 from drrej.core.drift import STEPS
 from drrej.core.losses import KINDS, ErrorModel, Loss, PlainLoss
-from drrej.core.ratio import MAX_ALPHA, DensityRatio, RatioBound
+from drrej.core.ratio import MAX_ALPHA, DensityRatio
 from drrej.core.reuse import read_fingerprint
 from drrej.core.thresholds import REJECT_ALL, Rule
 from drrej.core.types import Floats, InputKind, Precision, Stored
@@ -97,7 +97,7 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
     The loss is stored by its name and the one field that it has, if any. `drift_quantiles` are those
     of the plain loss by which drift is looked for, where the loss itself was fitted to these rows. `third` is the third
-    central moment of the ratio on these rows, `effective_sample` the share of the sample that lambda is to keep.
+    central moment of the ratio on these rows.
     `error_blocks` are rows and errors of stretches of the fitted rows in the order of their losses, where they had
     labels: certified thresholds are planned by them. `confusions` are the rows of each predicted and true class there,
     unless these pairs are many.
@@ -120,10 +120,13 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     loss_column: str | None = None
     drift_quantiles: tuple[float, ...] | None = None
     third: float | None = None
-    effective_sample: float | None = None
     error_blocks: tuple[tuple[int, int], ...] | None = None
     confusions: tuple[tuple[int, int, int], ...] | None = None
-    bounds: tuple[RatioBound, ...] | None = None
+    error: float | None = None
+    """What the ratio differs from that of the whole distribution by, at most, with confidence 0.95, see docs/theory.md.
+
+    None where there is no bound, or the loss was learned from these rows.
+    """
 
     @cached_property
     def loss(self) -> Loss:
@@ -296,12 +299,13 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
-        """Give a document that was written before there was a task its task; leave out how `auto` once chose a loss."""
+        """Give a document that was written before there was a task its task; leave out what is no longer kept."""
         if "task" not in tree and isinstance(tree.get("calibration"), dict):
             tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
         ratio = tree.get("ratio")
         if isinstance(ratio, dict):
-            ratio.pop("choice", None)
+            for key in ("choice", "bounds", "effective_sample"):
+                ratio.pop(key, None)
             if isinstance(ratio.get("learned"), dict) and "base" in ratio["learned"]:
                 raise OptionError("its learned loss is of an older kind; run 'drrej fit' again")
 

@@ -264,7 +264,6 @@ CASES: dict[str, dict[str, Case]] = {
         "--output": Acts("-o new.json"),
         "--force": Acts("--force", "val.parquet -r cal.json -o there.json"),
         **OBJECTIVE,
-        "--effective-sample": Acts("--effective-sample 0.6"),
         "--prediction": Acts("--prediction mean", "forecasts.parquet --loss column --loss-column variance"),
         "--target": Acts("--target value", "forecasts.parquet --loss column --loss-column variance"),
         **reading(
@@ -424,7 +423,6 @@ CASES: dict[str, dict[str, Case]] = {
         "--cutoff-by": Acts("--cutoff-by region"),
         "--allow-reuse": Acts("--allow-reuse", f"{RUN} --coverage 0.5 --confidence 0.9"),
         **OBJECTIVE,
-        "--effective-sample": Acts("--effective-sample 0.6"),
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
         "--intervals": Acts("--intervals"),
