@@ -90,16 +90,6 @@ class DensityRatio(Struct, frozen=True):
         tau = float(self.ratio(np.array([cutoff]))[0])
         return tau if math.isfinite(tau) else None
 
-    def normalizer(self) -> dict[str, float | None]:
-        """Z (KL) or b (other alpha) of the paper, for display: g and L'_min are what is computed with."""
-        shift = self.min_loss / self.lam
-        try:
-            if self.c == 0:
-                return {"Z": math.exp(-(self.log_max_ratio + shift))}
-            return {"b": math.exp(self.c * self.log_max_ratio) / self.c + shift}
-        except OverflowError:
-            return {"Z" if self.c == 0 else "b": None}
-
 
 def ascending(losses: Floats) -> Floats:
     """The losses in ascending order: themselves if they are, so that those beyond memory are not copied."""

@@ -110,7 +110,6 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     min_loss: float
     mean_loss: float | None
     max_loss: float
-    normalizer: dict[str, float | None]
     variance: float | None
     rows: int
     fingerprint: str
@@ -146,19 +145,6 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
         return DensityRatio(self.alpha, self.lam, self.log_max_ratio, self.min_loss)
 
 
-class Bound(Stored, frozen=True):
-    """What is guaranteed, except with chance `delta`: a risk or mean of at most, a coverage of at least `value`.
-
-    The rows at hand were `rows`; `accepted` of them are accepted, with `errors` among these.
-    """
-
-    value: float
-    delta: float
-    rows: int
-    accepted: int
-    errors: int | None = None
-
-
 class GroupThreshold(Stored, frozen=True):
     """The decision for the rows of one group. A negative cutoff rejects all of them."""
 
@@ -169,7 +155,6 @@ class GroupThreshold(Stored, frozen=True):
     accepted: int
     coverage: float
     accuracy: float | None = None
-    bound: Bound | None = None
     mean: float | None = None
     """What the accepted rows really lost, where the rule limits that mean."""
 
@@ -188,7 +173,6 @@ class Threshold(Stored, frozen=True):
     accepted: int
     coverage: float
     accuracy: float | None = None
-    bound: Bound | None = None
     fingerprint: str | None = None
     by: str | None = None
     groups: tuple[GroupThreshold, ...] | None = None
@@ -304,10 +288,15 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
             tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
         ratio = tree.get("ratio")
         if isinstance(ratio, dict):
-            for key in ("choice", "bounds", "effective_sample"):
+            for key in ("choice", "bounds", "effective_sample", "normalizer"):
                 ratio.pop(key, None)
             if isinstance(ratio.get("learned"), dict) and "base" in ratio["learned"]:
                 raise OptionError("its learned loss is of an older kind; run 'drrej fit' again")
+        if isinstance(threshold := tree.get("threshold"), dict):
+            groups = threshold.get("groups")
+            for decision in [threshold, *(groups if isinstance(groups, list) else ())]:
+                if isinstance(decision, dict):
+                    decision.pop("bound", None)
 
 
 # What must hold between the values of a document, edited or not; a row may rely on those before it

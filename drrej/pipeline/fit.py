@@ -169,7 +169,6 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
         loss_name=loss.name,
         mean_loss=total.mean(ordered.size),
         max_loss=float(ordered[-1]),
-        normalizer=density.normalizer(),
         variance=None if moments is None else moments.variance,
         third=None if moments is None else moments.third,
         rows=ordered.size,

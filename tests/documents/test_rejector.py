@@ -41,7 +41,6 @@ def rejectors(draw: st.DrawFn) -> Rejector:
                 lam=draw(positive),
                 loss_name=loss,
                 **numbers,
-                normalizer={"Z": draw(maybe)},
                 variance=draw(maybe),
                 rows=10,
                 fingerprint="ab.cd",
@@ -84,7 +83,7 @@ def test_the_keys_of_the_contract(tree: dict[str, Any]) -> None:
         "brier",
     }
     assert {
-        "alpha", "lambda", "loss", "log_max_ratio", "min_loss", "mean_loss", "max_loss", "normalizer", "rows",
+        "alpha", "lambda", "loss", "log_max_ratio", "min_loss", "mean_loss", "max_loss", "rows",
         "fingerprint",
     } <= set(tree["ratio"])  # fmt: skip
     assert {"tau", "cutoff", "rule", "rows", "accepted", "coverage"} <= set(tree["threshold"])
@@ -127,7 +126,6 @@ def change(tree: dict[str, Any], path: str, value: Any) -> str:
         ("ratio.loss", "hinge", "the value of 'ratio.loss' is not known"),
         ("ratio.costs", [[0, 1], [1, 0]], "the value of 'ratio.costs' contradicts 'ratio.loss'"),
         ("ratio.loss", "cost", "the value of 'ratio.costs' contradicts 'ratio.loss'"),
-        ("ratio.normalizer", {"Z": "x"}, "the value of 'ratio.normalizer.Z' should be"),
         ("threshold.cutoff", KeyError, "the key 'threshold.cutoff' is missing"),
         ("threshold.rule", None, "'threshold.rule' should be an object|'threshold.rule.' should be an object"),
         ("class_names", ["a", "b"], "the value of 'class_names' is out of range"),

@@ -68,7 +68,6 @@ def test_options(val: str, documents: Path, options: list[str], alpha: float, la
     losses = expected_losses(logits, loss, temperature)
     assert ratio["log_max_ratio"] == fit_ratio(losses, alpha, lam).log_max_ratio
     assert ratio["min_loss"] == losses.min()
-    assert set(ratio["normalizer"]) == {"b"}
 
 
 def test_labels_are_not_needed_and_a_temperature_may_be_given(tmp_path: Path) -> None:
