@@ -69,8 +69,6 @@ class Spread(Stored, frozen=True, kw_only=True):
 class Change(Spread, frozen=True, kw_only=True):
     """A figure minus another; `convention` says which of the numbers with the same name it is."""
 
-    lower: Annotated[float | None, about("lower end of its 95 % interval")]
-    upper: Annotated[float | None, about("upper end of its 95 % interval")]
     convention: str | None = None
 
 

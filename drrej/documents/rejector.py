@@ -31,7 +31,7 @@ from drrej.strict_json import shown
 
 Task = Literal["classification", "regression"]
 
-ROUNDING = 1e-11
+_ROUNDING = 1e-9
 """Numbers that are computed again elsewhere differ by less."""
 
 
@@ -372,7 +372,7 @@ def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
     yield "ratio.alpha", abs(found.alpha) <= MAX_ALPHA, f"{RANGE}: from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
     yield "ratio.lambda", found.lam > 0, f"{RANGE}: it must be above 0"
     yield "ratio.rows", rows >= 1, RANGE
-    yield "ratio.log_max_ratio", 0 <= g <= math.log(rows) + ROUNDING, f"{RANGE}: from 0 to ln of 'ratio.rows'"
+    yield "ratio.log_max_ratio", 0 <= g <= math.log(rows) + _ROUNDING, f"{RANGE}: from 0 to ln of 'ratio.rows'"
     yield "ratio.loss", found.loss_name in KINDS, "is not known, or gone as 'norm-2' is; run 'drrej fit' again"
     for part, name in LOSS_PARTS.items():
         right = (getattr(found, part) is not None) == (found.loss_name == name)
@@ -433,20 +433,10 @@ def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
 
 
 def _belong(density: DensityRatio, tau: float | None, cutoff: float | None) -> bool:
-    """Whether tau is the ratio at a cutoff, or the cutoff that of a tau, but for rounding; None is infinite."""
-    given = math.inf if cutoff is None else cutoff
-    step = ROUNDING * (abs(given) + abs(density.min_loss)) if math.isfinite(given) else 0.0
-    if tau is not None:
-        ends = density.cutoff(tau * (1.0 + ROUNDING)), density.cutoff(tau * (1.0 - ROUNDING))
-        low, high = (math.inf if end is None else end for end in ends)
-        if low - step <= given <= high + step:
-            return True
-    if cutoff is None:
-        return tau == 0.0
-    g = density.log_max_ratio
-    ends = (
-        replace(density, log_max_ratio=g * (1.0 - ROUNDING)).tau(cutoff + step),
-        replace(density, log_max_ratio=g * (1.0 + ROUNDING)).tau(cutoff - step),
-    )
-    low, high, given = (math.inf if value is None else value for value in (*ends, tau))
-    return low * (1.0 - ROUNDING) <= given <= high * (1.0 + ROUNDING)
+    """Whether tau is the ratio at a cutoff, or the cutoff that of a tau, up to rounding; None is infinite."""
+    ratio, loss = density.tau(cutoff), None if tau is None else density.cutoff(tau)
+    if tau is not None and ratio is not None and math.isclose(tau, ratio, rel_tol=_ROUNDING):
+        return True
+    if cutoff is not None and loss is not None and math.isclose(cutoff, loss, rel_tol=_ROUNDING):
+        return True
+    return (tau is None and ratio is None) or (tau is not None and cutoff is None and loss is None)
