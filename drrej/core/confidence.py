@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
-from drrej.core.calibrators import FOLDS, CalibratorTrial, Scores, choose_calibrator
+from drrej.core.calibrators import FOLDS, Scores, choose_calibrator
 from drrej.core.curves import Curve
 from drrej.core.inputs import WORDS, level_words
 from drrej.core.learned_loss import Noise, solve
@@ -221,22 +221,19 @@ def _with_steps(line: ScoreMap, scores: AnyFloats, wrong: Booleans) -> ScoreMap:
     return replace(line, knots=tuple(zip(at.tolist(), np.log(rates / (1.0 - rates)).tolist(), strict=True)))
 
 
-def choose_score_map(
-    scores: AnyFloats, wrong: Booleans, lower: bool, name: str
-) -> tuple[str, ScoreMap, tuple[CalibratorTrial, ...] | None]:
+def choose_score_map(scores: AnyFloats, wrong: Booleans, lower: bool, name: str) -> tuple[str, ScoreMap]:
     """The calibrator by its name, fitted; "auto" is the simplest within one standard error of the best likelihood.
 
     The likelihood is that of rows in the other folds, and a row's fold goes by its place.
     """
-    table = None
     if scores.shape[1] > 1:
         name = "logistic"
     elif name == "auto":
         names = [each for each in SCORE_CALIBRATORS if _is_for(each, scores)]
         name = "logistic"
         if len(scores) >= 2 * FOLDS:
-            name, table = choose_calibrator({each: _held_out(scores, wrong, lower, each) for each in names})
-    return name, fit_scores(scores, wrong, lower, name), table
+            name = choose_calibrator({each: _held_out(scores, wrong, lower, each) for each in names})
+    return name, fit_scores(scores, wrong, lower, name)
 
 
 def _is_for(name: str, scores: AnyFloats) -> bool:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej._version import __version__
-from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vector
+from drrej.core.calibrators import Calibrator, Temperature, Vector
 from drrej.core.confidence import ScoreMap
 from drrej.core.drift import STEPS
 from drrej.core.losses import KINDS, ErrorModel, Loss, PlainLoss
@@ -64,7 +64,7 @@ class Calibration(Stored, frozen=True):
     """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
 
     `floor` is what a probability of 0 counts as; None for logits. With `vector` that is the calibrator; the temperature
-    is then only what its search started from. `choice` is the table from which `auto` chose the calibrator.
+    is then only what its search started from.
     """
 
     method: str
@@ -79,7 +79,6 @@ class Calibration(Stored, frozen=True):
     vector: Vector | None = None
     score: ScoreMap | None = None
     """What turns scores of any kind into the probability of being wrong, in place of a temperature."""
-    choice: tuple[CalibratorTrial, ...] | None = None
 
     @property
     def is_fitted(self) -> bool:
@@ -284,9 +283,10 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
         """Give a document that was written before there was a task its task; leave out what is no longer kept."""
-        if "task" not in tree and isinstance(tree.get("calibration"), dict):
-            tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
-        ratio = tree.get("ratio")
+        calibration, ratio = tree.get("calibration"), tree.get("ratio")
+        if isinstance(calibration, dict):
+            calibration.pop("choice", None)
+            tree.setdefault("task", "regression" if calibration.get("method") == "none" else "classification")
         if isinstance(ratio, dict):
             for key in ("choice", "bounds", "effective_sample", "normalizer"):
                 ratio.pop(key, None)

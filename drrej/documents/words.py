@@ -53,20 +53,7 @@ def _calibration_lines(calibration: Calibration) -> list[str]:
         line += f" (NLL {_change(calibration.nll)}, ECE {_change(calibration.ece)})"
     if calibration.floor is not None:
         line += f"; a probability of 0 counts as {calibration.floor:.3g}"
-    lines = [line if calibration.converged else line + edge]
-    if calibration.choice is not None:  # the table that `auto` chose from
-        tried = ", ".join(
-            f"{trial.calibrator} {_g(trial.nll)} "
-            + (
-                f"({_g(trial.above_best)} +- {_g(trial.std_error)} above the best)"
-                if trial.above_best
-                else "(the best)"
-            )
-            for trial in calibration.choice
-        )
-        chosen = f"'{calibration.method}', the simplest within one standard error"
-        lines.append(f"chosen by `calibrator=auto`: {chosen}; NLL {tried}")
-    return lines
+    return [line if calibration.converged else line + edge]
 
 
 def _change(figure: BeforeAfter) -> str:
