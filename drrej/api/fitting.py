@@ -146,7 +146,7 @@ def fit_rejector(
         raise OptionError("`lower_is_better` requires `correct`: it is about scores of any kind")
     _check_numbers(alpha=alpha, lam=lam, floor=floor)
     if fresh is not None and rule.confidence is None:
-        raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
+        raise OptionError("`fresh` requires `confidence`: a guarantee needs rows that nothing else has seen")
     options = DumpOptions(input=input, classes=as_names(classes), normalize=normalize, model=target.get("model"))
     if correct is not None:
         options = replace(options, score=score_names(scores), correct=CORRECT, lower_is_better=lower_is_better)

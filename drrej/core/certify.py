@@ -421,7 +421,7 @@ def certify_risk(candidates: Candidates, rows: int, risk: float, asked: str) -> 
     start += f"the best upper bound of the error rate is {bounds[near]:.6g}, at coverage {coverage:.6g}"
     start += ", but tests that it depends on failed" if bounds[near] <= risk else ""
     if risk == 0:
-        raise Infeasible(f"{start}; no number of rows suffices for a risk of 0")
+        raise Infeasible(f"{start}; a risk of 0 cannot be certified with any number of rows")
     needed = math.ceil(math.log(candidates.delta) / math.log1p(-risk))
     raise Infeasible(start if rows >= needed else f"{start}; at least {needed} rows are needed")
 
@@ -554,7 +554,7 @@ def certify_mean(
     rows, risk = losses.size, mean / limit
     start = f"a mean of at most {mean:g} cannot be certified on {rows} rows"
     if not rows or risk == 0.0:
-        raise Infeasible(f"{start}: {'no number of rows suffices for 0' if rows else 'the ratio is 0 on every row'}")
+        raise Infeasible(f"{start}: {'a mean of 0 cannot be certified' if rows else 'the ratio is 0 on every row'}")
     ends = np.flatnonzero(np.append(losses[1:] != losses[:-1], True)) + 1
     starts = spread(rows, delta, lambda rank, level: _log_p(np.zeros(1), risk, delta, rank) <= math.log(level))
     levels, certified = walk(starts, ends, first_above(np.exp(_log_p_of_ranks(scaled, risk, delta))))

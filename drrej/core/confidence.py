@@ -283,7 +283,7 @@ def doubts_about(scores: AnyFloats, wrong: Booleans, lower: bool, names: Sequenc
             return f"{said}: it is the wrong way round; {remedy}", []
         if math.isinf(error):
             outcome = "wrong" if wrong.all() else "right"
-            cautions.append(f"every row is {outcome}, so nothing tells what '{shown}' is worth")
+            cautions.append(f"every row is {outcome}, so '{shown}' cannot be judged")
         elif abs(deviations) < 2.0:
             cautions.append(f"'{shown}' carries no information about which rows are right: {said} (50 % by chance)")
         if len(names) == 1 and values.size < FEW_VALUES:

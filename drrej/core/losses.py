@@ -25,7 +25,7 @@ _CHUNK_VALUES = 1 << 16
 class Loss(Struct, frozen=True, dict=True):
     """A loss: its name, what it is computed from, and how it is told to people.
 
-    The fields of a subclass, but for the name, are what the rejector document stores of it.
+    The fields of a subclass, except the name, are what the rejector document stores of it.
     """
 
     @property

@@ -364,7 +364,7 @@ def _fingerprint(key: str, text: str | None, rows: int | None) -> Iterator[Findi
         try:
             read_fingerprint(text, rows or 0)
         except ValueError as error:
-            yield key, False, f"is no fingerprint: {shown(str(error))}"
+            yield key, False, f"is not a fingerprint: {shown(str(error))}"
 
 
 def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
@@ -409,11 +409,11 @@ def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     rule, groups = found.rule, found.groups
     yield "threshold.rule.kind", rule.kind != "mean-cost" or ratio.loss.is_cost, "contradicts 'ratio.loss'"
     prices = rule.kind != "cost" or (rule.error_cost is None) == ratio.loss.is_cost
-    yield "threshold.rule.error_cost", prices, "contradicts 'ratio.loss', which has the costs of errors or has not"
-    certified = rule.confidence is not None
-    yield "threshold.rule.confidence", certified == (rule.method is not None), "goes with 'threshold.rule.method'"
+    yield "threshold.rule.error_cost", prices, "contradicts 'ratio.loss': a cost matrix replaces it"
+    certified = (rule.confidence is None) == (rule.method is None)
+    yield "threshold.rule.confidence", certified, "contradicts 'threshold.rule.method'"
     yield from _fingerprint("threshold.fingerprint", found.fingerprint, found.rows)
-    yield "threshold.groups", (found.by is None) == (groups is None), "goes with 'threshold.by'"
+    yield "threshold.groups", (found.by is None) == (groups is None), "is there without 'threshold.by', or the reverse"
     by_class = groups is None or not rule.promises or found.by == "prediction"
     yield "threshold.by", by_class, "contradicts 'threshold.rule': promises have cutoffs by prediction"
     names = [group.group for group in groups or ()]

@@ -763,7 +763,10 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ),
         ("calibrate val.parquet --calibrator beta", "--calibrator beta is for two classes, here are 3"),
         ("reject val.parquet -r r.json -o out.parquet --labels-from some.parquet", "No such option: --labels-from"),
-        ("threshold val.parquet -r fit.json --tau 1 --confidence 0.9", "--confidence goes with --accuracy, --risk, "),
+        (
+            "threshold val.parquet -r fit.json --tau 1 --confidence 0.9",
+            "--confidence cannot be combined with --tau; it requires --accuracy, ",
+        ),
     ],
 )
 def test_options_that_need_each_other(line: str, says: str, folder: Path) -> None:

@@ -308,7 +308,7 @@ def test_table_of_a_plain_rule_has_every_distinct_loss(rejector):
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (("tau", 0.5, 0.9), "goes with `accuracy`, `risk`, `coverage`, "),
+        (("tau", 0.5, 0.9), "it requires `accuracy`, `risk`, `coverage`, "),
         (("risk", 0.5, 1.0), "below 1"),
         (("risk", 0.5, 0.9, "sgr"), "`method=sgr` is gone: "),
         (("mean-cost", 0.5, 0.9, "hoeffding-bentkus"), "`method=hoeffding-bentkus` is gone: "),
