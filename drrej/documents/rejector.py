@@ -120,11 +120,6 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     third: float | None = None
     error_blocks: tuple[tuple[int, int], ...] | None = None
     confusions: tuple[tuple[int, int, int], ...] | None = None
-    error: float | None = None
-    """What the ratio differs from that of the whole distribution by, at most, with confidence 0.95, see docs/theory.md.
-
-    None where there is no bound, or the loss was learned from these rows.
-    """
 
     @cached_property
     def loss(self) -> Loss:
@@ -288,7 +283,7 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
             calibration.pop("choice", None)
             tree.setdefault("task", "regression" if calibration.get("method") == "none" else "classification")
         if isinstance(ratio, dict):
-            for key in ("choice", "bounds", "effective_sample", "normalizer"):
+            for key in ("choice", "bounds", "effective_sample", "normalizer", "error"):
                 ratio.pop(key, None)
             if isinstance(ratio.get("learned"), dict) and "base" in ratio["learned"]:
                 raise OptionError("its learned loss is of an older kind; run 'drrej fit' again")

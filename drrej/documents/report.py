@@ -151,14 +151,6 @@ class MeanRatio(Stored, frozen=True, kw_only=True):
     p_value: Annotated[
         Share | None, about("chance of a mean ratio at least as far from 1 without drift", "higher", unit="p-value")
     ]
-    error: Annotated[
-        NotNegative | None,
-        about(
-            "bound on the error of the fitted ratio at every input with confidence 0.95, computed from the fitted rows",
-            "lower",
-            unit="ratio",
-        ),
-    ] = None
 
 
 class Drift(Stored, frozen=True, kw_only=True):

@@ -114,11 +114,6 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
         lines.append(
             f"flat part: from a loss of {_g(flat)}{beyond} on the ratio is 0 and rows are rejected at every tau"
         )
-    if ratio.error is not None:
-        lines.append(
-            f"error of the ratio: at most {_g(ratio.error)} at every input, with confidence 0.95; an estimate if the "
-            "calibrator was fitted on the same rows"
-        )
     return lines
 
 

@@ -32,7 +32,7 @@ def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> MeanRatio:
     """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
     fit = None if ratio.variance is None else RatioMoments(ratio.rows, 1.0, ratio.variance, ratio.third)
     shift = {**ratio_shift(sums.moments(rows), fit), "mean": sums.mean(rows)}
-    figure = MeanRatio(**shift, error=ratio.error)
+    figure = MeanRatio(**shift)
     return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
 
 

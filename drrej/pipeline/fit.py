@@ -15,7 +15,7 @@ from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
 from drrej.core.learned_loss import learn
 from drrej.core.losses import FEATURE_NEEDS, PLAIN, ErrorLoss, Loss, PlainLoss
-from drrej.core.ratio import MAX_ALPHA, fit_ratio, fitted_bound
+from drrej.core.ratio import MAX_ALPHA, fit_ratio
 from drrej.core.reuse import key_limit
 from drrej.core.types import Integers, Precision, Total
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
@@ -177,7 +177,6 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
         drift_quantiles=None if drift is None else loss_quantiles(np.sort(drift)),
         error_blocks=blocks,
         confusions=None if "pair" not in columns else _confusions(columns["pair"], classes),
-        error=fitted_bound(ordered, density, largest_loss=loss.bound(classes))[0] if loss.drift_loss is None else None,
     )
 
 

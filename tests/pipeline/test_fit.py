@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +11,7 @@ from conftest import LOG, fail, make_model, read_columns, source, succeed, write
 
 import drrej
 from drrej.core.losses import expected_losses
-from drrej.core.ratio import fit_ratio, fitted_bound
-from drrej.pipeline.fit import uncalibrated
+from drrej.core.ratio import fit_ratio
 
 
 def test_a_ratio_is_added_and_the_threshold_dropped(val: str, documents: Path) -> None:
@@ -122,25 +120,6 @@ def test_a_model_that_is_always_sure_fits_for_every_alpha(tmp_path: Path) -> Non
             assert ratio.max_loss < 1e-3
             losses = expected_losses(logits, "log", 1.0)
             assert ratio.density.ratio(losses).mean() == pytest.approx(1, rel=1e-9)
-
-
-def test_the_bound_of_the_error_is_kept_unless_the_loss_was_learned(tmp_path: Path) -> None:
-    logits, labels = make_model(800, 5, seed=3)
-    dump = source(write_dump(tmp_path / "d.parquet", logits, labels))
-    plain, learned = (drrej.fit(dump, uncalibrated(dump, 2.0), drrej.RatioOptions(loss=n)) for n in ("log", "auto"))
-    losses = expected_losses(logits, "log", 2.0)
-    found = plain.need_ratio().error
-    assert found == fitted_bound(losses, fit_ratio(losses), 0.05, math.log(5))[0]
-    assert learned.need_ratio().error is None
-    words = [succeed("inspect", write(tmp_path, each)).decode() for each in (plain, learned)]
-    assert f"error of the ratio: at most {found:.6g} at every input" in words[0]
-    assert "error of the ratio" not in words[1]
-
-
-def write(folder: Path, rejector: drrej.Rejector) -> Path:
-    path = folder / "r.json"
-    path.write_text(rejector.to_json())
-    return path
 
 
 @pytest.mark.parametrize("lam", [0.05, 20.0])
