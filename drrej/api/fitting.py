@@ -90,7 +90,6 @@ def fit_rejector(
     loss: str | Loss = "auto",
     alpha: float = 1.0,
     lam: float = 1.0,
-    effective_sample: float | None = None,
     input: InputKind | None = None,
     classes: Sequence[str] | None = None,
     normalize: bool = False,
@@ -117,10 +116,10 @@ def fit_rejector(
     Several promises together: `accuracy={"fraud": 0.9, "": 0.998}` of the accepted rows that are predicted as a class
     ("": every other class), `max_missed={"fraud": 0.05}` of the rows of a true class that are accepted as another one,
     `overall_risk` (with `reviewer_accuracy`) of all rows, `reviews=200` of `per=10000` rows, `coverage`, and an
-    `accuracy` or `risk` of all accepted rows. Each predicted class has its own cutoff then. `loss`, `alpha`, `lam` and
-    `effective_sample` are those of the command line, as are `normalize` and `floor` for probabilities, and
-    `calibrator`: one "temperature", or a weight and a bias per class ("vector", or "beta" of two
-    classes), or what cross-validation says ("auto").
+    `accuracy` or `risk` of all accepted rows. Each predicted class has its own cutoff then. `loss`, `alpha` and `lam`
+    are those of the command line, as are `normalize` and `floor` for probabilities, and `calibrator`: one
+    "temperature", or a weight and a bias per class ("vector", or "beta" of two classes), or what cross-validation
+    chooses ("auto").
 
     With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
     where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair
@@ -145,9 +144,9 @@ def fit_rejector(
         raise OptionError("give either `labels` or, for scores of any kind, `correct`")
     if correct is None and lower_is_better:
         raise OptionError("`lower_is_better` requires `correct`: it is about scores of any kind")
-    _check_numbers(alpha=alpha, lam=lam, effective_sample=effective_sample, floor=floor)
+    _check_numbers(alpha=alpha, lam=lam, floor=floor)
     if fresh is not None and rule.confidence is None:
-        raise OptionError("`fresh` goes with `confidence`: a guarantee needs rows that nothing else has seen")
+        raise OptionError("`fresh` requires `confidence`: a guarantee needs rows that nothing else has seen")
     options = DumpOptions(input=input, classes=as_names(classes), normalize=normalize, model=target.get("model"))
     if correct is not None:
         options = replace(options, score=score_names(scores), correct=CORRECT, lower_is_better=lower_is_better)
@@ -165,7 +164,7 @@ def fit_rejector(
         groups = None if groups is None else groups.filter(pa.array(chosen))
     with array_source(*first, options) as source:
         start = calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator))
-        fitted, cautions = fit(source, start, RatioOptions(alpha, lam, loss, effective_sample)), source.cautions
+        fitted, cautions = fit(source, start, RatioOptions(alpha, lam, loss)), source.cautions
         if second is None:
             found = choose_threshold(source, fitted, rule)
     if second is not None:

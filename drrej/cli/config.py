@@ -40,6 +40,7 @@ _PATHS = {"classes", "cost_matrix", "labels_from"}
 RENAMED = {
     "by": "it is --cutoff-by now (a cutoff for each group: threshold and run) or --report-by (figures for each group: "
     "evaluate, run and monitor)",
+    "effective-sample": "it is gone: lambda does not change which rows are accepted; give --lambda, see docs/theory.md",
     "method": "it is gone: there is one method for each kind of target",
     **dict.fromkeys(
         ("tls-ca", "tls-cert", "tls-key"),

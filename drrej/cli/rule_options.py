@@ -76,11 +76,6 @@ class ObjectiveOptions(Options):
     )
     alpha: float | None = rare("Any alpha-divergence (1 is kl, 3 is chi2).", "A", OBJECTIVE)
     lam: float | None = rare("Weight of the divergence against the loss.", "L", OBJECTIVE, show_default="1")
-    effective_sample: float | None = rare(
-        "Choose --lambda: the idealized distribution keeps this share of the effective sample, e.g. 0.5.",
-        "S",
-        OBJECTIVE,
-    )
 
     def ratio_options(self, class_names: Sequence[str] | None) -> RatioOptions:
         """As the library takes them; a cost matrix that has names is put in the order of `class_names`."""
@@ -103,9 +98,7 @@ class ObjectiveOptions(Options):
             loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
         elif self.loss_column is not None:
             loss = ColumnLoss(self.loss_column)
-        if self.effective_sample is not None and self.lam is not None:
-            raise OptionError("--effective-sample chooses --lambda; give one of them")
-        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss, self.effective_sample)
+        return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss)
 
 
 class RegressionOptions(Options):

@@ -92,7 +92,7 @@ def calibration_tallies(
 
 
 class ClasswiseTally(Sums, frozen=True):
-    """For each class and each of 15 bins of its probability: the sum of p less the rows of that class, in units.
+    """For each class and each of 15 bins of its probability: the sum of p minus the rows of that class, in units.
 
     The classwise ECE is the mean over classes of the ECE of "it is this class" against "it is not"; adds up exactly.
     """

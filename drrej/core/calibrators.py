@@ -459,35 +459,21 @@ def held_out_nll(logits: AnyFloats, labels: Integers, precision: Precision) -> d
     return {name: np.concatenate(values) for name, values in found.items()}
 
 
-class CalibratorTrial(Stored, frozen=True):
-    """A calibrator that was considered: its NLL on rows not fitted to, and how far that is above the best."""
-
-    calibrator: str
-    nll: float
-    above_best: float
-    std_error: float
-
-
-def choose_calibrator(nll: Mapping[str, Floats]) -> tuple[str, tuple[CalibratorTrial, ...]]:
-    """The first calibrator whose NLL is within one standard error of the best, and the table it was chosen from.
+def choose_calibrator(nll: Mapping[str, Floats]) -> str:
+    """The first calibrator whose NLL is within one standard error of the best.
 
     `nll` has the values of the same rows under each calibrator, the simplest first.
 
     >>> rows = np.array([1.0, 0.5, 0.2, 0.4])
-    >>> choose_calibrator({"temperature": rows, "vector": rows - 0.1 + np.array([0.3, -0.2, 0.2, -0.2])})[0]
+    >>> choose_calibrator({"temperature": rows, "vector": rows - 0.1 + np.array([0.3, -0.2, 0.2, -0.2])})
     'temperature'
-    >>> choose_calibrator({"temperature": rows, "vector": rows - 0.1})[0]
+    >>> choose_calibrator({"temperature": rows, "vector": rows - 0.1})
     'vector'
     """
     means = {name: Total.of(values).mean(values.size) for name, values in nll.items()}
     finite = {name: mean for name, mean in means.items() if mean is not None}
     best = min(finite, key=lambda name: finite[name])
-    table = tuple(
-        CalibratorTrial(name, mean, mean - finite[best], _std_error(nll[name] - nll[best]))
-        for name, mean in finite.items()
-    )
-    chosen = next(trial for trial in table if trial.above_best <= trial.std_error)
-    return chosen.calibrator, table
+    return next(name for name, mean in finite.items() if mean - finite[best] <= _std_error(nll[name] - nll[best]))
 
 
 def _std_error(differences: Floats) -> float:

@@ -67,28 +67,22 @@ class Candidates(Struct, frozen=True):
         """The Clopper-Pearson upper bound of each at its level; 1 where there was none."""
         return upper_bounds(self.errors, self.accepted, self.levels)
 
-    def largest(self, bound: float) -> Certificate | None:
-        """The largest certified cutoff, with the risk that is guaranteed; None if nothing is certified."""
+    def largest(self) -> Certificate | None:
+        """The largest certified cutoff; None if nothing is certified."""
         held = np.flatnonzero(self.certified)
         if not held.size:
             return None
         best = int(held[-1])
         cutoff = float(self.cutoffs[best])
-        counts = int(self.accepted[best]), int(self.errors[best])
-        return Certificate(None if math.isinf(cutoff) else cutoff, *counts, bound, self.delta)
+        return Certificate(None if math.isinf(cutoff) else cutoff, int(self.accepted[best]), int(self.errors[best]))
 
 
 class Certificate(Struct, frozen=True):
-    """A cutoff (None: accept all), the rows at hand that it accepts, and what is guaranteed.
-
-    The true risk, or mean, is at most `bound`, or the true coverage at least that, except with chance `delta`.
-    """
+    """A cutoff that is certified (None: accept all), and the rows at hand that it accepts."""
 
     cutoff: float | None
     accepted: int
     errors: int
-    bound: float
-    delta: float
 
 
 # Tests of every cutoff, from the safest up
@@ -415,7 +409,7 @@ def _as_candidates(delta: float, *columns: Any) -> Candidates:
 
 def certify_risk(candidates: Candidates, rows: int, risk: float, asked: str) -> Certificate:
     """The largest certified cutoff; raises Infeasible with the best bound found. `asked` names the wish."""
-    best = candidates.largest(risk)
+    best = candidates.largest()
     if best is not None:
         return best
     bounds = candidates.bounds
@@ -428,7 +422,7 @@ def certify_risk(candidates: Candidates, rows: int, risk: float, asked: str) -> 
     start += f"the best upper bound of the error rate is {bounds[near]:.6g}, at coverage {coverage:.6g}"
     start += ", but tests that it depends on failed" if bounds[near] <= risk else ""
     if risk == 0:
-        raise Infeasible(f"{start}; no number of rows suffices for a risk of 0")
+        raise Infeasible(f"{start}; a risk of 0 cannot be certified with any number of rows")
     needed = math.ceil(math.log(candidates.delta) / math.log1p(-risk))
     raise Infeasible(start if rows >= needed else f"{start}; at least {needed} rows are needed")
 
@@ -458,9 +452,9 @@ def certify_coverage(curve: Curve, ratio: DensityRatio, coverage: float, delta: 
     reachable, _ = curve.below(ratio.flat_start)
     if wanted <= reachable:
         cutoff = capped(curve.following(curve.reaching(wanted)[0]), ratio)
-        return Certificate(cutoff, *curve.below(cutoff), lower_bound(wanted, curve.rows, delta), delta)
+        return Certificate(cutoff, *curve.below(cutoff))
     if ratio.flat_start is None:  # only accepting every row, seen or not, is sure enough
-        return Certificate(None, curve.rows, curve.total_errors, 1.0, delta)
+        return Certificate(None, curve.rows, curve.total_errors)
     bound = lower_bound(reachable, curve.rows, delta)
     raise Infeasible(
         f"{asked} cannot be certified on {curve.rows} rows: the ratio is 0 from a loss of {ratio.flat_start:.6g} on, "
@@ -480,7 +474,7 @@ def joint_candidates(curve: Curve, ratio: DensityRatio, risk: float, coverage: f
     >>> losses = np.arange(1000) / 1000
     >>> wrong = (losses > 0.8) & (np.arange(1000) % 4 == 0)
     >>> curve = Curve.of(losses[~wrong], losses[wrong])
-    >>> best = joint_candidates(curve, DensityRatio(1.0, 1.0, 0.0, 0.0), 0.02, 0.75, 0.05).largest(0.02)
+    >>> best = joint_candidates(curve, DensityRatio(1.0, 1.0, 0.0, 0.0), 0.02, 0.75, 0.05).largest()
     >>> best.cutoff, best.errors
     (0.84, 9)
     """
@@ -503,7 +497,7 @@ def joint_candidates(curve: Curve, ratio: DensityRatio, risk: float, coverage: f
 
 def certify_both(curve: Curve, candidates: Candidates, risk: float, coverage: float) -> Certificate:
     """The largest cutoff that keeps a risk and a coverage; raises Infeasible for the risk."""
-    best = candidates.largest(risk)
+    best = candidates.largest()
     if best is not None:
         return best
     share = COVERAGE_SHARE * candidates.delta
@@ -561,14 +555,14 @@ def certify_mean(
     rows, risk = losses.size, mean / limit
     start = f"a mean of at most {mean:g} cannot be certified on {rows} rows"
     if not rows or risk == 0.0:
-        raise Infeasible(f"{start}: {'no number of rows suffices for 0' if rows else 'the ratio is 0 on every row'}")
+        raise Infeasible(f"{start}: {'a mean of 0 cannot be certified' if rows else 'the ratio is 0 on every row'}")
     ends = np.flatnonzero(np.append(losses[1:] != losses[:-1], True)) + 1
     starts = spread(rows, delta, lambda rank, level: _log_p(np.zeros(1), risk, delta, rank) <= math.log(level))
     levels, certified = walk(starts, ends, first_above(np.exp(_log_p_of_ranks(scaled, risk, delta))))
     held = np.flatnonzero(certified)
     if held.size:
         accepted = int(ends[held[-1]])
-        return Certificate(last if accepted == rows else float(losses[accepted]), accepted, 0, mean, delta)
+        return Certificate(last if accepted == rows else float(losses[accepted]), accepted, 0)
     tested = ends[levels > 0]
     if not tested.size:
         raise Infeasible(f"{start}; more rows are needed")

@@ -14,10 +14,10 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
-from drrej.core.calibrators import FOLDS, CalibratorTrial, Scores, choose_calibrator
+from drrej.core.calibrators import FOLDS, Scores, choose_calibrator
 from drrej.core.curves import Curve
 from drrej.core.inputs import WORDS, level_words
-from drrej.core.losses import error_probability
+from drrej.core.learned_loss import Noise, solve
 from drrej.core.softmax import GapSums
 from drrej.core.types import AnyFloats, Booleans, Floats, Stored
 
@@ -42,8 +42,7 @@ FLAT = 2.0**-12
 _LEAST = 1e-6
 """The weight of a score that says nothing, relative to its spread: rows keep its order."""
 _RIDGE = 1.0
-"""Pulls the weights of standardised inputs to 0, as one row does: without errors they would grow for ever."""
-_MOST_STEPS = 100
+"""Pulls the weights of standardised inputs to 0, as one row does: without errors they would grow without end."""
 
 
 class ScoreTerm(Stored, frozen=True):
@@ -63,9 +62,9 @@ class ScoreMap(Stored, frozen=True):
     With `lower` the lowest scores are the best. `knots` are log-odds by the terms, and what the rows have told there.
 
     >>> line = ScoreMap(("plain",), ((0.0, 0.0),), False, 0.0, (ScoreTerm(1.0, 0.0),))
-    >>> error_probability(line.scores(np.array([[0.0], [2.0]]))[0].values[:, 1]).round(6)  # 1 / (1 + e^2)
-    array([0.5     , 0.119203])
-    >>> round(line.score_at(0.119203), 4)
+    >>> line.log_odds(np.array([[0.5], [2.0]]))
+    array([-0.5, -2. ])
+    >>> round(line.score_at(0.119203), 4)  # 1 / (1 + e^2)
     2.0
     """
 
@@ -184,11 +183,12 @@ def _fit_line(scores: AnyFloats, wrong: Booleans, forms: tuple[Form, ...], lower
     inputs, single = _inputs(scores, forms, floors, lower), len(forms) == 1
     centers = [float(values.mean()) for values in inputs]
     spreads = [float(values.std()) or 1.0 for values in inputs]
-    rows = np.stack([(values - c) / s for values, c, s in zip(inputs, centers, spreads, strict=True)])
+    standard = [(values - c) / s for values, c, s in zip(inputs, centers, spreads, strict=True)]
+    rows, none = np.stack([np.ones(wrong.size), *standard]), np.zeros(wrong.size)
     free = np.ones(len(inputs), bool)
     while True:
-        theta = np.zeros(len(inputs) + 1)
-        theta[np.append(True, free)] = _newton(rows[free], wrong)
+        theta, fitted = np.zeros(len(rows)), np.append(True, free)
+        theta[fitted] = solve(none, rows[fitted], none.astype(np.int64), ~wrong, Noise(0.0, 2), ridge=_RIDGE)
         turned = single & free & (theta[1:] < 0)
         if not turned.any():
             break
@@ -200,31 +200,6 @@ def _fit_line(scores: AnyFloats, wrong: Booleans, forms: tuple[Form, ...], lower
         for weight, spread, center, ends in zip(weights, spreads, centers, ranges, strict=True)
     ]
     return ScoreMap(forms, floors, lower, float(theta[0]), tuple(terms))
-
-
-def _newton(inputs: Floats, wrong: Booleans) -> Floats:
-    """The intercept and weights of the largest penalised likelihood of being right, from inputs (inputs x rows)."""
-    rows = np.concatenate([np.ones((1, wrong.size)), inputs])
-    penalty = np.append(_RIDGE / 100, np.full(len(inputs), _RIDGE))
-    theta = np.zeros(len(rows))
-
-    def value(theta: Floats) -> float:
-        eta = np.einsum("i,ij->j", theta, rows)
-        return float(np.logaddexp(0.0, np.where(wrong, eta, -eta)).sum() + (penalty * theta**2).sum() / 2)
-
-    least = value(theta)
-    for _ in range(_MOST_STEPS):
-        chance = error_probability(np.einsum("i,ij->j", theta, rows))
-        gradient = np.einsum("ij,j->i", rows, ~wrong - chance) - penalty * theta
-        curvature = np.einsum("ij,kj,j->ik", rows, rows, chance * (1.0 - chance)) + np.diag(penalty)
-        step = np.linalg.solve(curvature, gradient)
-        if float(step @ gradient) <= 1e-10:
-            break
-        length = 1.0
-        while (tried := value(theta + length * step)) > least and length > 1e-6:
-            length /= 2.0
-        theta, least = theta + length * step, tried
-    return theta
 
 
 def _with_steps(line: ScoreMap, scores: AnyFloats, wrong: Booleans) -> ScoreMap:
@@ -246,22 +221,19 @@ def _with_steps(line: ScoreMap, scores: AnyFloats, wrong: Booleans) -> ScoreMap:
     return replace(line, knots=tuple(zip(at.tolist(), np.log(rates / (1.0 - rates)).tolist(), strict=True)))
 
 
-def choose_score_map(
-    scores: AnyFloats, wrong: Booleans, lower: bool, name: str
-) -> tuple[str, ScoreMap, tuple[CalibratorTrial, ...] | None]:
+def choose_score_map(scores: AnyFloats, wrong: Booleans, lower: bool, name: str) -> tuple[str, ScoreMap]:
     """The calibrator by its name, fitted; "auto" is the simplest within one standard error of the best likelihood.
 
     The likelihood is that of rows in the other folds, and a row's fold goes by its place.
     """
-    table = None
     if scores.shape[1] > 1:
         name = "logistic"
     elif name == "auto":
         names = [each for each in SCORE_CALIBRATORS if _is_for(each, scores)]
         name = "logistic"
         if len(scores) >= 2 * FOLDS:
-            name, table = choose_calibrator({each: _held_out(scores, wrong, lower, each) for each in names})
-    return name, fit_scores(scores, wrong, lower, name), table
+            name = choose_calibrator({each: _held_out(scores, wrong, lower, each) for each in names})
+    return name, fit_scores(scores, wrong, lower, name)
 
 
 def _is_for(name: str, scores: AnyFloats) -> bool:
@@ -311,7 +283,7 @@ def doubts_about(scores: AnyFloats, wrong: Booleans, lower: bool, names: Sequenc
             return f"{said}: it is the wrong way round; {remedy}", []
         if math.isinf(error):
             outcome = "wrong" if wrong.all() else "right"
-            cautions.append(f"every row is {outcome}, so nothing tells what '{shown}' is worth")
+            cautions.append(f"every row is {outcome}, so '{shown}' cannot be judged")
         elif abs(deviations) < 2.0:
             cautions.append(f"'{shown}' carries no information about which rows are right: {said} (50 % by chance)")
         if len(names) == 1 and values.size < FEW_VALUES:

@@ -95,7 +95,7 @@ class RatioSums(Sums, frozen=True):
 def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str, float | None]:
     """The mean ratio on new rows, 1 in expectation without drift, and the chance of one as far from 1 without drift.
 
-    The ratio was normalised on the N fitted rows, so the mean of the M new ones less 1 is a difference of two means.
+    The ratio was normalised on the N fitted rows, so the mean of the M new ones minus 1 is a difference of two means.
     Without drift both samples have one distribution, and its variance v and skewness g are estimated from both: the
     fitted rows alone may hold none of the rare rows that decide. The difference of the means has variance
     v (1/M + 1/N) and skewness g (1/M^2 - 1/N^2) / (1/M + 1/N)^1.5. The p-value is two-sided, that of Student's t

@@ -342,7 +342,7 @@ class ScoreLook(Sums, frozen=True, order=True):
         """What the scores look like.
 
         Rows of several scores are probabilities when most rows lie in [0, 1] and sum to 1. One score per row has no
-        sum, so all of them must lie in [0, 1], but for one in a hundred.
+        sum, so all of them must lie in [0, 1], except one in a hundred.
         """
         rows, positive = self.rows, self.inside + self.scaled
         nearly_all_inside, nearly_all_positive = ((rows - some) * _STRAYS <= rows for some in (self.inside, positive))

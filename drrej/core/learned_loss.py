@@ -124,15 +124,21 @@ def class_variance(eta: Floats, prediction: Integers, wrong: Booleans, noise: No
 
 
 def solve(
-    base: Floats, inputs: Floats, prediction: Integers, wrong: Booleans, noise: Noise, variance: float = 0.0
+    base: Floats,
+    inputs: Floats,
+    prediction: Integers,
+    wrong: Booleans,
+    noise: Noise,
+    variance: float = 0.0,
+    ridge: float = _RIDGE,
 ) -> Floats:
     """The theta of the largest penalised log-likelihood of errors: weights of the inputs, then a term for each class.
 
-    The log-odds of an error are `base` plus these. Where the classes hardly differ, there are no terms. Sums over rows
-    avoid BLAS, whose results depend on the number of threads.
+    The log-odds of an error are `base` plus these, and the first input is 1. If the classes hardly differ, there are no
+    terms. Sums over rows avoid BLAS, whose results depend on the number of threads.
     """
     count, classes = len(inputs), noise.classes if variance > _LEAST_VARIANCE else 0
-    penalty = np.array([_WEAK] + [_RIDGE] * (count - 1) + [1.0 / variance for _ in range(classes)])
+    penalty = np.array([_WEAK] + [ridge] * (count - 1) + [1.0 / variance for _ in range(classes)])
 
     def log_odds(theta: Floats) -> Floats:
         eta: Floats = base + np.einsum("i,ij->j", theta[:count], inputs)

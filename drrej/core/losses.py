@@ -25,7 +25,7 @@ _CHUNK_VALUES = 1 << 16
 class Loss(Struct, frozen=True, dict=True):
     """A loss: its name, what it is computed from, and how it is told to people.
 
-    The fields of a subclass, but for the name, are what the rejector document stores of it.
+    The fields of a subclass, except the name, are what the rejector document stores of it.
     """
 
     @property
@@ -51,10 +51,6 @@ class Loss(Struct, frozen=True, dict=True):
     def columns(self) -> tuple[str, ...]:
         """Columns of the dump that it reads besides the logits."""
         return ()
-
-    def bound(self, classes: int) -> float | None:
-        """The largest possible loss for so many classes; None where there is no limit."""
-        return None
 
     def check(self, classes: int) -> None:
         """Raise OptionError unless it can be used for so many classes."""
@@ -121,12 +117,6 @@ class PlainLoss(Loss, frozen=True):
     def words(self) -> str:
         """What it is."""
         return _PLAIN[self.name][1]
-
-    def bound(self, classes: int) -> float:
-        """The largest possible loss."""
-        if self.name == "log":
-            return float(np.log(classes))
-        return 1.0 if self.name in ("margin", "logit-margin") else 1.0 - 1.0 / classes
 
     def expected(self, sums: GapSums) -> Floats:
         """The loss of each row from its gap sums."""
@@ -200,8 +190,8 @@ class CostLoss(Loss, frozen=True, dict=True):
     sum_y p_y C[y, a]. Costs are not negative, so nothing cancels and small expected costs keep their precision. A row
     is computed in float64 from its own contiguous memory, so its bits do not depend on its neighbours.
 
-    >>> CostLoss(((0.0, 1.0), (5.0, 0.0))).bound(2)
-    1.0
+    >>> CostLoss(((0.0, 1.0), (5.0, 0.0))).prices
+    [0.0, 1.0, 5.0]
     """
 
     name: ClassVar[str] = "cost"
@@ -238,10 +228,6 @@ class CostLoss(Loss, frozen=True, dict=True):
         """The cost of each row's action, given its true class."""
         realised: Floats = self.by_action[prediction, labels]
         return realised
-
-    def bound(self, classes: int) -> float:
-        """No expected cost of the best action exceeds the smallest worst cost of any action."""
-        return float(self.by_action.max(axis=1).min())
 
     def check(self, classes: int) -> None:
         """The matrix must be square, with a row for each class, and no cost negative."""
@@ -354,10 +340,6 @@ class LearnedLoss(Loss, frozen=True):
         order = model.order(log_odds, features, scores.prediction)
         return scores.prediction, error_probability(order * model.slope + model.intercept)
 
-    def bound(self, classes: int) -> float:
-        """A probability is at most 1."""
-        return 1.0
-
     def details(self) -> list[str]:
         """The model as a formula."""
         model = self.learned
@@ -389,10 +371,6 @@ class ErrorLoss(Loss, frozen=True):
     def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
         """The answer is what it is, and wrong with this probability."""
         return scores.prediction, error_probability(scores.values[:, 1].astype(np.float64, copy=False))
-
-    def bound(self, classes: int) -> float:
-        """A probability is at most 1."""
-        return 1.0
 
 
 KINDS: dict[str, type[Loss]] = {

@@ -51,7 +51,7 @@ class Results(Struct, frozen=True, dict=True):
 
 
 def paired_differences(new: Results, old: Results) -> dict[str, Difference]:
-    """Each of `FIGURES` for the new model less that for the old one; row i is the same in both.
+    """Each of `FIGURES` for the new model minus that for the old one; row i is the same in both.
 
     >>> losses, right, all_ = np.arange(100.0), np.zeros(100, bool), np.ones(100, bool)
     >>> same = Results(losses, right, all_)

@@ -18,7 +18,6 @@ Rows that were rounded, shifted, normalised or stored in another type have other
 from __future__ import annotations
 
 import base64
-import binascii
 import zlib
 from bisect import bisect_left
 from functools import cache, cached_property, lru_cache
@@ -145,33 +144,27 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
 
     @classmethod
     def parse(cls, text: str, rows: int) -> Fingerprint:
-        """From the text of a document that says `rows` rows; ValueError with a reason if it is no fingerprint."""
+        """From the text of a document about `rows` rows; ValueError with a reason if it is not a fingerprint."""
         text, more, second = text.partition("|")
-        parts = text.split(".")
-        if len(parts) not in (5, 6) or parts[0] != "2":
-            raise ValueError("it has not the form of one")
-        total, own_rows, limit = (_hex(part) for part in parts[1:4])
+        version, *parts = text.split(".")
+        try:
+            total, own_rows, limit = (int(part, 16) for part in parts[:3])
+            keys, *repeated = (base64.b64decode(part, validate=True) for part in parts[3:])
+            steps = np.frombuffer(keys, np.uint8).reshape(-1, 3).astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
+            counts = np.ones(steps.size, np.int64)
+            if repeated:
+                inflated = zlib.decompressobj().decompress(repeated[0], KEPT + 1)
+                counts = np.frombuffer(inflated, np.uint8).astype(np.int64)
+        except (ValueError, zlib.error):
+            raise ValueError("it is damaged") from None
         if own_rows != rows:
             raise ValueError(f"it is of {own_rows} rows where {rows} were used")
-        packed = np.frombuffer(_decode(parts[4]), np.uint8)
-        if packed.size % 3 or packed.size > 3 * KEPT:
-            raise ValueError(f"its keys have {packed.size} bytes")
-        steps = packed.reshape(-1, 3).astype(np.int64) @ np.array([1 << 16, 1 << 8, 1])
-        counts = np.ones(steps.size, np.int64)
-        if len(parts) == 6:
-            try:
-                inflated = zlib.decompressobj().decompress(_decode(parts[5]), KEPT + 1)
-            except zlib.error:
-                raise ValueError("its counts are damaged") from None
-            counts = np.frombuffer(inflated, np.uint8).astype(np.int64)
-        if counts.size != steps.size or (counts < 1).any():
-            raise ValueError("its counts do not go with its keys")
-        if (np.diff(steps) < 0).any():
-            raise ValueError("its keys are not in order")
         full, known = steps.size == KEPT, int(counts.sum())
-        complete = known == rows or (known < rows and bool((counts == _MOST).any()))
-        if known > rows or not (full or complete) or full == (limit == _LARGEST) or limit < KEPT:
-            raise ValueError("its keys do not go with its number of rows")
+        numbers = version == "2" and len(repeated) < 2 and 0 <= total <= _LARGEST and KEPT <= limit <= _LARGEST
+        ordered = counts.size == steps.size <= KEPT and (counts > 0).all() and (np.diff(steps) >= 0).all()
+        complete = known == rows or (known < rows and (full or bool((counts == _MOST).any())))
+        if not (numbers and ordered and complete and full == (limit < _LARGEST)):
+            raise ValueError("its keys do not match its number of rows")
         return cls(rows, total, limit, steps, counts, cls.parse(second, rows) if more else None)
 
     @cached_property
@@ -188,11 +181,6 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
         found = np.isin(self.steps, candidates)
         second = None if coarse is None or self.coarse is None else self.coarse.look_up(coarse)
         return LookUp(int(keys.size), int(keys.sum(dtype=np.uint64)), found, second)
-
-    def compare(self, rows: Sketch) -> LookUp:
-        """Look for new rows as far as a sketch of them tells."""
-        second = None if rows.coarse is None or self.coarse is None else self.coarse.compare(rows.coarse)
-        return LookUp(rows.rows, rows.total, self.look_up(rows.keys).found, second)
 
     def judge(self, looked_up: LookUp) -> Reuse:
         """Whether rows that were looked up were used before, with a false alarm in at most 2 `FALSE_ALARM` of cases.
@@ -242,19 +230,6 @@ def needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: in
     chance = new / (new + fitted / (occurrences + 1)) if new else 0.0
     hits = range(1, KEPT + 1)  # KEPT + 1 is more than can be found: never
     return 1 + bisect_left(hits, True, key=lambda count: at_least(count, count + repeats, chance) <= level)
-
-
-def _hex(text: str) -> int:
-    if not text or len(text) > 16 or set(text) - set("0123456789abcdef"):
-        raise ValueError(f"'{text[:20]}' is no hexadecimal number")
-    return int(text, 16)
-
-
-def _decode(text: str) -> bytes:
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise ValueError("its keys are not base64") from None
 
 
 _PROBES = 4

@@ -51,7 +51,7 @@ class GapSums:
     runner_up: Floats
     """The largest e^u."""
     norm_1: Floats
-    """With c the logits less their mean and M the largest c: sum of the c / M above 0; comes with `gap_total`."""
+    """With c the logits minus their mean and M the largest c: sum of the c / M above 0; comes with `gap_total`."""
 
     def __init__(self, **sums: Floats) -> None:
         self.__dict__.update(sums)

@@ -189,8 +189,8 @@ class Rule(Stored, frozen=True):
             raise OptionError(f"{self.asked}: it must be {allowed}{hint}")
         if self.confidence is not None and not self.can_be_certified:
             raise OptionError(
-                "`confidence` goes with `accuracy`, `risk`, `coverage`, `mean_cost`, `mse` or `mae`, not with "
-                f"`{self.parameter}`"
+                f"`confidence` cannot be combined with `{self.parameter}`; it requires `accuracy`, `risk`, `coverage`, "
+                "`mean_cost`, `mse` or `mae`"
             )
         if self.confidence is not None and not 0 < self.confidence < 1:
             hint = as_share(self.confidence) or ", e.g. 0.95"
@@ -208,7 +208,7 @@ class Rule(Stored, frozen=True):
 
     def _check_coverage(self, coverage: float) -> None:
         if not self.limits_errors:
-            raise OptionError(f"`coverage` goes with `accuracy` or `risk`, not with `{self.kind}`")
+            raise OptionError(f"`coverage` cannot be combined with `{self.kind}`; it requires `accuracy` or `risk`")
         if not 0 < coverage <= 1:
             raise OptionError(f"`coverage={coverage:g}`: it must be above 0 and at most 1{as_share(coverage)}")
 
@@ -216,7 +216,7 @@ class Rule(Stored, frozen=True):
         if self.error_cost is None:
             return
         if self.kind != "cost":
-            raise OptionError("`error_cost` goes with `review_cost`")
+            raise OptionError("`error_cost` requires `review_cost`")
         if not (self.error_cost > 0 and math.isfinite(self.error_cost)):
             raise OptionError(f"`error_cost={self.error_cost:g}`: it must be above 0")
         if self.error_cost <= self.target:
@@ -235,7 +235,7 @@ class Rule(Stored, frozen=True):
                 )
             return
         if self.kind not in errors:
-            raise OptionError("`clip` goes with `mse` or `mae`; the costs of a matrix have a limit of their own")
+            raise OptionError("`clip` requires `mse` or `mae`; the costs of a matrix have a limit of their own")
         if not self.target < self.clip < math.inf:
             raise OptionError(f"`clip={self.clip:g}`: it must be above `{self.kind}={self.target:g}`, and finite")
 
@@ -270,7 +270,7 @@ class Rule(Stored, frozen=True):
 
     @property
     def can_be_certified(self) -> bool:
-        """Whether a confidence goes with it."""
+        """Whether it can have a confidence."""
         return self.limits_errors or self.limits_a_mean or self.kind in ("coverage", PROMISES)
 
     @property

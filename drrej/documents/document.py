@@ -272,7 +272,7 @@ class Document(
         except OptionError as error:
             raise cls.ERROR(f"{where}: {error}") from None
         except msgspec.ValidationError as error:
-            raise cls.ERROR(f"{where}: {_explained(cls, tree, str(error))}") from None
+            raise cls.ERROR(f"{where}: {_explained(str(error))}") from None
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
@@ -335,7 +335,6 @@ _WORDS = {
     "array": "a list",
     "object": "an object",
 }
-_CONTAINERS: dict[type, str] = {list: "a list", dict: "an object"}
 
 
 def _unreadable(node: Any, place: str = "") -> Iterator[tuple[str, str]]:
@@ -352,41 +351,19 @@ def _unreadable(node: Any, place: str = "") -> Iterator[tuple[str, str]]:
         yield place, "should be text, not half of a character"
 
 
-def _explained(kind: type[Document], tree: dict[str, Any], message: str) -> str:
+def _explained(message: str) -> str:
     """What msgspec found: what is wrong, and where."""
-    found = re.fullmatch(r"(.*?)(?: - at `\$(.*)`)?", message, re.DOTALL)
+    found = re.fullmatch(r"(.*?)(?: - at `\$\.?(.*)`)?", message, re.DOTALL)
     assert found is not None
-    reason, steps = found[1], re.findall(r"\.(\w+)|\[(\d+|\.\.\.)\]", found[2] or "")
-    place, node = "", tree
-    for key, index in steps:
-        step: Any = key or (int(index) if index != "..." else _damaged(kind, tree, node, message))
-        place += f"[{step}]" if isinstance(step, int) else f".{shown(step)}"
-        node = node[step]
-    place = place.lstrip(".")
-    found_there = _CONTAINERS.get(type(node)) or json.dumps(node)[:40]  # lists and objects may be long or deep
+    reason, place = found[1], shown(found[2] or "")
     if match := re.fullmatch(r"Object (missing required|contains unknown) field `(.*)`", reason, re.DOTALL):
         what = "is missing" if match[1].startswith("missing") else f"is not known to drrej {__version__}"
         return f"the key '{place}{'.' * bool(place)}{shown(match[2])}' {what}"
-    if match := re.fullmatch(r"Expected `(\w+).*`, got `.*`", reason):
-        if match[1] == "object":
-            return f"'{place or 'document'}' should be an object"
-        return f"the value of '{place}' should be {_WORDS[match[1]]}, not {found_there}"
+    if match := re.fullmatch(r"Expected `(\w+).*`, got `(\w+)`", reason):
+        wanted, got = _WORDS[match[1]], {**_WORDS, "float": "a decimal number"}.get(match[2], match[2])
+        return f"the value of '{place or 'document'}' should be {wanted}, not {got}"
     if reason.startswith("Invalid enum value"):
-        return f"the value of '{place}' should be one of the words that the schema has, not {found_there}"
+        return f"the value of '{place}' should be one of the words that the schema has: {shown(reason)}"
     if re.match("Expected `|Number out of range", reason):
         return f"the value of '{place}' is out of range"
     return f"'{place or 'document'}': {reason}"
-
-
-def _damaged(kind: type[Document], tree: dict[str, Any], node: dict[str, Any], message: str) -> str:
-    """The key of a mapping that msgspec complains about without naming it: the one that alone makes it complain."""
-    key = ""
-    for key, value in dict(node).items():
-        node.clear()
-        node[key] = value
-        try:
-            msgspec.convert(tree, kind)
-        except msgspec.ValidationError as error:
-            if str(error) == message:
-                break
-    return key

@@ -69,8 +69,6 @@ class Spread(Stored, frozen=True, kw_only=True):
 class Change(Spread, frozen=True, kw_only=True):
     """A figure minus another; `convention` says which of the numbers with the same name it is."""
 
-    lower: Annotated[float | None, about("lower end of its 95 % interval")]
-    upper: Annotated[float | None, about("upper end of its 95 % interval")]
     convention: str | None = None
 
 
@@ -237,8 +235,8 @@ class TotalCost(Spread, frozen=True, kw_only=True):
     rejecting_all: Annotated[float, about("if every row were reviewed", interval=NONE)]
     oracle: Annotated[float, about("if it were known which rows to review", interval=NONE)]
     best_cutoff: Annotated[float, about("at the best cutoff for these rows", interval=NONE)]
-    saved_over_accepting: Annotated[Spread, about("less than if every row were accepted", "higher")]
-    saved_over_rejecting: Annotated[Spread, about("less than if every row were reviewed", "higher")]
+    saved_over_accepting: Annotated[Spread, about("saving over accepting every row", "higher")]
+    saved_over_rejecting: Annotated[Spread, about("saving over reviewing every row", "higher")]
     curve: tuple[CostPoint, ...]
 
     @property

@@ -109,7 +109,7 @@ class Gate(Struct, frozen=True):
         except GateError as error:
             raise GateError(f"gate '{self.text}': {error}") from None
         if value is None:
-            raise GateError(f"gate '{self.text}': {metric} is undefined on these rows, so the gate can say nothing")
+            raise GateError(f"gate '{self.text}': {metric} is undefined on these rows, so the gate cannot be evaluated")
         return GateRow(gate=self.text, value=value, limit=limit, passed=_COMPARE[self.op or ">="](value, limit))
 
 
@@ -124,7 +124,7 @@ def _judge_target(report: Mapping[str, Any]) -> GateRow:
     first = next(promise for promise in target["promises"] if promise["verdict"] == target["verdict"])
     if first["value"] is None:
         raise GateError(
-            f"gate 'target': the {first['what']} is undefined on these rows, so the gate can say nothing; it takes "
+            f"gate 'target': the {first['what']} is undefined on these rows, so the gate cannot be evaluated; it takes "
             "labels and accepted rows"
         )
     passed = target["verdict"] != "missed"
@@ -173,7 +173,7 @@ def _of_member(metric: str) -> tuple[str, str, str] | None:
 
 
 OF_ONE_CLASS = tuple(entry.name for entry in entries(ClassRow) if entry.about.better is not None)
-"""Figures that a class has, and a whole report has not."""
+"""Figures that only a class has."""
 
 SYNONYMS = {
     "ppv": "precision",
@@ -266,7 +266,7 @@ def catalogue(
 ) -> list[Metric]:
     """The metrics of the reports of a kind that are made under these conditions, in the order of the document.
 
-    A section with a `value` can be named without it. Points of the curve have no end: those given are listed.
+    A section with a `value` can be named without it. You can name any point on the curve; those given are listed.
 
     >>> next(metric for metric in catalogue() if metric.name == "risk").meaning
     'Share of the accepted rows whose prediction is wrong.'
@@ -370,7 +370,7 @@ def check_gate(gate: Gate, conditions: Collection[When], of: type[Document] = Re
 def _check_limit(gate: Gate, unit: str) -> None:
     """Raise for a limit that no such figure can be near to, such as a percentage in place of a share."""
     if unit in ("share", "p-value") and not 0 <= gate.limit <= 1:
-        hint = as_share(gate.limit) or "; then the gate would always say the same"
+        hint = as_share(gate.limit) or "; the gate would always pass or always fail"
         raise GateError(f"gate '{gate.text}': {gate.metric} is a {unit} from 0 to 1{hint}")
     if unit == "difference" and abs(gate.limit) > 1:
         hint = as_share(abs(gate.limit)) and f"; for {gate.limit:g} % write {gate.limit / 100:g}"

@@ -17,11 +17,11 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej._version import __version__
-from drrej.core.calibrators import Calibrator, CalibratorTrial, Temperature, Vector
+from drrej.core.calibrators import Calibrator, Temperature, Vector
 from drrej.core.confidence import ScoreMap
 from drrej.core.drift import STEPS
 from drrej.core.losses import KINDS, ErrorModel, Loss, PlainLoss
-from drrej.core.ratio import MAX_ALPHA, DensityRatio, RatioBound
+from drrej.core.ratio import MAX_ALPHA, DensityRatio
 from drrej.core.reuse import read_fingerprint
 from drrej.core.thresholds import REJECT_ALL, Rule
 from drrej.core.types import Floats, InputKind, Precision, Stored
@@ -31,7 +31,7 @@ from drrej.strict_json import shown
 
 Task = Literal["classification", "regression"]
 
-ROUNDING = 1e-11
+_ROUNDING = 1e-9
 """Numbers that are computed again elsewhere differ by less."""
 
 
@@ -64,7 +64,7 @@ class Calibration(Stored, frozen=True):
     """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
 
     `floor` is what a probability of 0 counts as; None for logits. With `vector` that is the calibrator; the temperature
-    is then only what its search started from. `choice` is the table from which `auto` chose the calibrator.
+    is then only what its search started from.
     """
 
     method: str
@@ -79,7 +79,6 @@ class Calibration(Stored, frozen=True):
     vector: Vector | None = None
     score: ScoreMap | None = None
     """What turns scores of any kind into the probability of being wrong, in place of a temperature."""
-    choice: tuple[CalibratorTrial, ...] | None = None
 
     @property
     def is_fitted(self) -> bool:
@@ -97,7 +96,7 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     `variance` is that of the ratio on the fitted rows, `loss_quantiles` what `drrej.core.drift` keeps of their losses.
     The loss is stored by its name and the one field that it has, if any. `drift_quantiles` are those
     of the plain loss by which drift is looked for, where the loss itself was fitted to these rows. `third` is the third
-    central moment of the ratio on these rows, `effective_sample` the share of the sample that lambda is to keep.
+    central moment of the ratio on these rows.
     `error_blocks` are rows and errors of stretches of the fitted rows in the order of their losses, where they had
     labels: certified thresholds are planned by them. `confusions` are the rows of each predicted and true class there,
     unless these pairs are many.
@@ -110,7 +109,6 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     min_loss: float
     mean_loss: float | None
     max_loss: float
-    normalizer: dict[str, float | None]
     variance: float | None
     rows: int
     fingerprint: str
@@ -120,10 +118,8 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
     loss_column: str | None = None
     drift_quantiles: tuple[float, ...] | None = None
     third: float | None = None
-    effective_sample: float | None = None
     error_blocks: tuple[tuple[int, int], ...] | None = None
     confusions: tuple[tuple[int, int, int], ...] | None = None
-    bounds: tuple[RatioBound, ...] | None = None
 
     @cached_property
     def loss(self) -> Loss:
@@ -143,19 +139,6 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
         return DensityRatio(self.alpha, self.lam, self.log_max_ratio, self.min_loss)
 
 
-class Bound(Stored, frozen=True):
-    """What is guaranteed, except with chance `delta`: a risk or mean of at most, a coverage of at least `value`.
-
-    The rows at hand were `rows`; `accepted` of them are accepted, with `errors` among these.
-    """
-
-    value: float
-    delta: float
-    rows: int
-    accepted: int
-    errors: int | None = None
-
-
 class GroupThreshold(Stored, frozen=True):
     """The decision for the rows of one group. A negative cutoff rejects all of them."""
 
@@ -166,7 +149,6 @@ class GroupThreshold(Stored, frozen=True):
     accepted: int
     coverage: float
     accuracy: float | None = None
-    bound: Bound | None = None
     mean: float | None = None
     """What the accepted rows really lost, where the rule limits that mean."""
 
@@ -185,7 +167,6 @@ class Threshold(Stored, frozen=True):
     accepted: int
     coverage: float
     accuracy: float | None = None
-    bound: Bound | None = None
     fingerprint: str | None = None
     by: str | None = None
     groups: tuple[GroupThreshold, ...] | None = None
@@ -296,14 +277,21 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
-        """Give a document that was written before there was a task its task; leave out how `auto` once chose a loss."""
-        if "task" not in tree and isinstance(tree.get("calibration"), dict):
-            tree["task"] = "regression" if tree["calibration"].get("method") == "none" else "classification"
-        ratio = tree.get("ratio")
+        """Give a document that was written before there was a task its task; leave out what is no longer kept."""
+        calibration, ratio = tree.get("calibration"), tree.get("ratio")
+        if isinstance(calibration, dict):
+            calibration.pop("choice", None)
+            tree.setdefault("task", "regression" if calibration.get("method") == "none" else "classification")
         if isinstance(ratio, dict):
-            ratio.pop("choice", None)
+            for key in ("choice", "bounds", "effective_sample", "normalizer", "error"):
+                ratio.pop(key, None)
             if isinstance(ratio.get("learned"), dict) and "base" in ratio["learned"]:
                 raise OptionError("its learned loss is of an older kind; run 'drrej fit' again")
+        if isinstance(threshold := tree.get("threshold"), dict):
+            groups = threshold.get("groups")
+            for decision in [threshold, *(groups if isinstance(groups, list) else ())]:
+                if isinstance(decision, dict):
+                    decision.pop("bound", None)
 
 
 # What must hold between the values of a document, edited or not; a row may rely on those before it
@@ -371,7 +359,7 @@ def _fingerprint(key: str, text: str | None, rows: int | None) -> Iterator[Findi
         try:
             read_fingerprint(text, rows or 0)
         except ValueError as error:
-            yield key, False, f"is no fingerprint: {shown(str(error))}"
+            yield key, False, f"is not a fingerprint: {shown(str(error))}"
 
 
 def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
@@ -379,7 +367,7 @@ def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
     yield "ratio.alpha", abs(found.alpha) <= MAX_ALPHA, f"{RANGE}: from {-MAX_ALPHA:g} to {MAX_ALPHA:g}"
     yield "ratio.lambda", found.lam > 0, f"{RANGE}: it must be above 0"
     yield "ratio.rows", rows >= 1, RANGE
-    yield "ratio.log_max_ratio", 0 <= g <= math.log(rows) + ROUNDING, f"{RANGE}: from 0 to ln of 'ratio.rows'"
+    yield "ratio.log_max_ratio", 0 <= g <= math.log(rows) + _ROUNDING, f"{RANGE}: from 0 to ln of 'ratio.rows'"
     yield "ratio.loss", found.loss_name in KINDS, "is not known, or gone as 'norm-2' is; run 'drrej fit' again"
     for part, name in LOSS_PARTS.items():
         right = (getattr(found, part) is not None) == (found.loss_name == name)
@@ -416,11 +404,11 @@ def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     rule, groups = found.rule, found.groups
     yield "threshold.rule.kind", rule.kind != "mean-cost" or ratio.loss.is_cost, "contradicts 'ratio.loss'"
     prices = rule.kind != "cost" or (rule.error_cost is None) == ratio.loss.is_cost
-    yield "threshold.rule.error_cost", prices, "contradicts 'ratio.loss', which has the costs of errors or has not"
-    certified = rule.confidence is not None
-    yield "threshold.rule.confidence", certified == (rule.method is not None), "goes with 'threshold.rule.method'"
+    yield "threshold.rule.error_cost", prices, "contradicts 'ratio.loss': a cost matrix replaces it"
+    certified = (rule.confidence is None) == (rule.method is None)
+    yield "threshold.rule.confidence", certified, "contradicts 'threshold.rule.method'"
     yield from _fingerprint("threshold.fingerprint", found.fingerprint, found.rows)
-    yield "threshold.groups", (found.by is None) == (groups is None), "goes with 'threshold.by'"
+    yield "threshold.groups", (found.by is None) == (groups is None), "is there without 'threshold.by', or the reverse"
     by_class = groups is None or not rule.promises or found.by == "prediction"
     yield "threshold.by", by_class, "contradicts 'threshold.rule': promises have cutoffs by prediction"
     names = [group.group for group in groups or ()]
@@ -440,20 +428,10 @@ def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
 
 
 def _belong(density: DensityRatio, tau: float | None, cutoff: float | None) -> bool:
-    """Whether tau is the ratio at a cutoff, or the cutoff that of a tau, but for rounding; None is infinite."""
-    given = math.inf if cutoff is None else cutoff
-    step = ROUNDING * (abs(given) + abs(density.min_loss)) if math.isfinite(given) else 0.0
-    if tau is not None:
-        ends = density.cutoff(tau * (1.0 + ROUNDING)), density.cutoff(tau * (1.0 - ROUNDING))
-        low, high = (math.inf if end is None else end for end in ends)
-        if low - step <= given <= high + step:
-            return True
-    if cutoff is None:
-        return tau == 0.0
-    g = density.log_max_ratio
-    ends = (
-        replace(density, log_max_ratio=g * (1.0 - ROUNDING)).tau(cutoff + step),
-        replace(density, log_max_ratio=g * (1.0 + ROUNDING)).tau(cutoff - step),
-    )
-    low, high, given = (math.inf if value is None else value for value in (*ends, tau))
-    return low * (1.0 - ROUNDING) <= given <= high * (1.0 + ROUNDING)
+    """Whether tau is the ratio at a cutoff, or the cutoff that of a tau, up to rounding; None is infinite."""
+    ratio, loss = density.tau(cutoff), None if tau is None else density.cutoff(tau)
+    if tau is not None and ratio is not None and math.isclose(tau, ratio, rel_tol=_ROUNDING):
+        return True
+    if cutoff is not None and loss is not None and math.isclose(cutoff, loss, rel_tol=_ROUNDING):
+        return True
+    return (tau is None and ratio is None) or (tau is not None and cutoff is None and loss is None)

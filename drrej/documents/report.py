@@ -151,14 +151,6 @@ class MeanRatio(Stored, frozen=True, kw_only=True):
     p_value: Annotated[
         Share | None, about("chance of a mean ratio at least as far from 1 without drift", "higher", unit="p-value")
     ]
-    error: Annotated[
-        NotNegative | None,
-        about(
-            "bound on the error of the fitted ratio at every input, confidence 0.95, told by the fitted rows",
-            "lower",
-            unit="ratio",
-        ),
-    ] = None
 
 
 class Drift(Stored, frozen=True, kw_only=True):
@@ -291,7 +283,7 @@ class GroupRow(Stored, frozen=True, kw_only=True):
 
 
 class GroupLook(Stored, frozen=True, kw_only=True):
-    """The rows of one group, without labels. Drift is since the fit; its p-value is times the number of groups."""
+    """The rows of one group, without labels. Drift is since the fit; its p-values are Bonferroni-corrected."""
 
     group: str
     rows: Count
@@ -418,7 +410,7 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     ] = None
     expected_accuracy: Annotated[
         ExpectedAccuracy,
-        about("accuracy that the rejector itself expects, blind to any shift since the fit", "higher", NONE),
+        about("accuracy estimated without labels (it does not account for drift since the fit)", "higher", NONE),
     ]
     nll: Annotated[Calibration | None, _measure("mean negative log-likelihood of the true class", "NLL", "nats")] = None
     ece: Annotated[Calibration | None, _measure("expected calibration error over 15 bins", "ECE", "share")] = None
@@ -497,7 +489,7 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
         for key in ("ece", "classwise_ece", "failure_auroc", "fpr_at_95_tpr"):
             numbers = [] if (section := getattr(self, key)) is None else astuple(section)
             if any(isinstance(number, float) and not 0 <= number <= 1 for number in numbers):
-                raise ValueError(f"'{key}' is no share")
+                raise ValueError(f"'{key}' is not a share")
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:

@@ -6,7 +6,6 @@ import numpy as np
 
 from drrej.core.calibration import rises
 from drrej.core.inputs import WORDS, level_words
-from drrej.core.ratio import FITTED_ROWS, RatioBound
 from drrej.core.thresholds import Rule
 from drrej.documents.rejector import BeforeAfter, Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
@@ -54,20 +53,7 @@ def _calibration_lines(calibration: Calibration) -> list[str]:
         line += f" (NLL {_change(calibration.nll)}, ECE {_change(calibration.ece)})"
     if calibration.floor is not None:
         line += f"; a probability of 0 counts as {calibration.floor:.3g}"
-    lines = [line if calibration.converged else line + edge]
-    if calibration.choice is not None:  # the table that `auto` chose from
-        tried = ", ".join(
-            f"{trial.calibrator} {_g(trial.nll)} "
-            + (
-                f"({_g(trial.above_best)} +- {_g(trial.std_error)} above the best)"
-                if trial.above_best
-                else "(the best)"
-            )
-            for trial in calibration.choice
-        )
-        chosen = f"'{calibration.method}', the simplest within one standard error"
-        lines.append(f"chosen by `calibrator=auto`: {chosen}; NLL {tried}")
-    return lines
+    return [line if calibration.converged else line + edge]
 
 
 def _change(figure: BeforeAfter) -> str:
@@ -119,7 +105,7 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
         share = 1.0 / (1.0 + ratio.variance)
         lines.append(
             f"effective sample: the idealized distribution keeps {100 * share:.4g} % of it; `lam` sets how much, not "
-            "which rows go first (choose it with `effective_sample`)"
+            "which rows go first"
         )
     if flat is None:
         lines.append("flat part: none, the ratio is never 0")
@@ -128,19 +114,7 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
         lines.append(
             f"flat part: from a loss of {_g(flat)}{beyond} on the ratio is 0 and rows are rejected at every tau"
         )
-    return lines + [_bound_line(bound) for bound in ratio.bounds or ()]
-
-
-def _bound_line(bound: RatioBound) -> str:
-    what = "total variation of Q" if bound.theorem == "total variation" else "error of the ratio"
-    whose, where = f"{bound.theorem} (worst case)", f"{bound.points} points"
-    if bound.theorem == FITTED_ROWS:
-        whose, where = bound.theorem, "everywhere"
-    if not bound.holds:
-        return f"bound, {whose}: {what} does not apply: it needs {bound.condition}"
-    value = "infinity" if bound.value is None else _g(bound.value)
-    said = f"at most {value}{', vacuous' if bound.vacuous else ''}"
-    return f"bound, {whose}: {what} {said} (confidence {bound.confidence:g}, {where}; needs {bound.condition})"
+    return lines
 
 
 MEANS = {"mean-cost": "mean cost", "mse": "mean squared error", "mae": "mean absolute error"}

@@ -135,11 +135,11 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
 
     whole = (lambda function: reduce(add, each(function))) if share < 1 else None
     fit = fit_temperature(of_sample, whole, precision)
-    vector, converged, choice = None, fit.converged, None
+    vector, converged = None, fit.converged
     name: str = options.calibrator or "temperature"
-    if name == "auto":  # with the table that it is chosen from
+    if name == "auto":
         nll = held_out_nll(scores, labels, precision)
-        name, choice = choose_calibrator(nll) if nll else ("temperature", None)
+        name = choose_calibrator(nll) if nll else "temperature"
     if name != "temperature":
         vector, converged = fit_vector(of_sample, whole, fit.temperature, dump.classes, precision)
     tally = partial(_tally, vector or Temperature(fit.temperature), precision=precision)
@@ -156,7 +156,6 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
             brier=BeforeAfter(before.mean_brier, after.mean_brier),
             floor=floor,
             vector=vector,
-            choice=choice,
         )
     )
 
@@ -180,7 +179,7 @@ def _calibrate_scores(source: Source, dump: Dump, options: CalibrateOptions) -> 
     source.cautions[:] = cautions
     if doubt is not None:
         raise DumpError(f"{dump.parts[0].name}: {doubt}")
-    name, fitted, choice = choose_score_map(scores, wrong, lower, name)
+    name, fitted = choose_score_map(scores, wrong, lower, name)
     (after, before), labels = fitted.scores(scores), wrong.astype(np.int64)
     (was,), (now,) = before.tallies(labels, None), after.tallies(labels, None)
     told = fitted.forms == ("share",)  # other scores are no probabilities before calibration
@@ -195,7 +194,6 @@ def _calibrate_scores(source: Source, dump: Dump, options: CalibrateOptions) -> 
             ece=BeforeAfter(was.ece if told else None, now.ece),
             brier=BeforeAfter(was.mean_brier if told else None, now.mean_brier),
             score=fitted,
-            choice=choice,
         )
     )
 

@@ -12,7 +12,6 @@ from msgspec.structs import replace
 from drrej.core.curves import Curve
 from drrej.core.drift import RatioMoments, RatioSums, bin_counts, loss_shift, ratio_shift, stored_bins
 from drrej.core.intervals import CONFIDENCE, lower_bound
-from drrej.core.ratio import FITTED_ROWS
 from drrej.core.types import Booleans, Floats, Stored, Total
 from drrej.documents.rejector import Ratio
 from drrej.documents.report import Drift, ExpectedAccuracy, GroupLook, MeanRatio, MovedPart, Where
@@ -33,8 +32,7 @@ def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> MeanRatio:
     """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
     fit = None if ratio.variance is None else RatioMoments(ratio.rows, 1.0, ratio.variance, ratio.third)
     shift = {**ratio_shift(sums.moments(rows), fit), "mean": sums.mean(rows)}
-    error = next((bound.value for bound in ratio.bounds or () if bound.theorem == FITTED_ROWS), None)
-    figure = MeanRatio(**shift, error=error)
+    figure = MeanRatio(**shift)
     return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
 
 

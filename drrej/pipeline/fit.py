@@ -8,36 +8,20 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict, replace
+from msgspec.structs import asdict
 
 from drrej.core.certify import error_blocks
 from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
-from drrej.core.intervals import json_number
 from drrej.core.learned_loss import learn
 from drrej.core.losses import FEATURE_NEEDS, PLAIN, ErrorLoss, Loss, PlainLoss
-from drrej.core.ratio import (
-    DELTA,
-    FITTED_ROWS,
-    MAX_ALPHA,
-    NOT_CHOSEN,
-    DensityRatio,
-    RatioBound,
-    as_estimate,
-    bounds,
-    check_share,
-    choose_lambda,
-    fit_ratio,
-    fitted_bound,
-    share_of_delta,
-    without_promise,
-)
+from drrej.core.ratio import MAX_ALPHA, fit_ratio
 from drrej.core.reuse import key_limit
-from drrej.core.types import Floats, Integers, Precision, Total
+from drrej.core.types import Integers, Precision, Total
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of, pieces
-from drrej.pipeline.score import Scored, Scorer, check_floor, seen_rows
+from drrej.pipeline.score import Scored, Scorer, check_floor
 from drrej.pipeline.source import Source, without_bad_files
 
 MOST_ROWS = 1 << 16
@@ -59,24 +43,18 @@ class RatioOptions(Struct, frozen=True):
     """The objective: divergence by alpha, the weight lambda of the divergence, and which loss.
 
     `loss` is a loss, or the name of one that has no parameters, or `learned` or `auto`, which need labelled rows; by
-    default `auto` where rows have labels, else `log`. With `effective_sample`, a share between 0 and 1, lambda is
-    solved for: see `drrej.core.ratio`.
+    default `auto` where rows have labels, else `log`.
     """
 
     alpha: float = 1.0
     lam: float = 1.0
     loss: str | Loss | None = None
-    effective_sample: float | None = None
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.alpha) and abs(self.alpha) <= MAX_ALPHA):
             raise OptionError(f"`alpha={self.alpha:g}`: it must be a number between {-MAX_ALPHA:g} and {MAX_ALPHA:g}")
         if not (math.isfinite(self.lam) and self.lam > 0):
             raise OptionError(f"`lam={self.lam:g}`: it must be a finite number above 0")
-        if self.effective_sample is not None:
-            check_share(self.effective_sample)
-            if self.lam != 1.0:
-                raise OptionError("`effective_sample` chooses `lam`; give one of them")
         if isinstance(self.loss, str) and self.loss not in (*PLAIN, *SEARCHED):
             raise OptionError(f"`loss={self.loss}`: it must be one of {', '.join(LOSS_NAMES)}")
 
@@ -167,15 +145,7 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
         return {"loss": scored.loss, "sketch": scored.sketch, **drift, **wrong}
 
     columns = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=labelled)
-    ratio = ratio_of(loss, columns, options, rejector.classes)
-    calibrated_on, rows = seen_rows(rejector)["calibrate"], columns["sketch"]
-    if calibrated_on is None:
-        reused = rejector.need_calibration().is_fitted
-    else:  # as far as both sketches tell
-        reused = calibrated_on.judge(calibrated_on.compare(rows)).reused
-    if ratio.bounds and reused:
-        ratio = replace(ratio, bounds=tuple(map(as_estimate, ratio.bounds)))
-    return rejector.with_ratio(ratio)
+    return rejector.with_ratio(ratio_of(loss, columns, options, rejector.classes))
 
 
 def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, classes: int) -> Ratio:
@@ -187,10 +157,7 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
     ordered, drift, wrong = columns["loss"], columns.get("drift"), columns.get("wrong")
     blocks = None if wrong is None else error_blocks(curve_of(ordered, wrong))
     ordered.sort()
-    lam, share = options.lam, options.effective_sample
-    if share is not None:
-        lam = float(f"{choose_lambda(ordered, share, options.alpha):.3e}")  # the digits that `share_of_delta` counts
-    density = fit_ratio(ordered, options.alpha, lam)
+    density = fit_ratio(ordered, options.alpha, options.lam)
     total, sums = Total(), RatioSums()
     for piece in pieces(ordered.size):
         total += Total.of(ordered[piece])
@@ -202,17 +169,14 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
         loss_name=loss.name,
         mean_loss=total.mean(ordered.size),
         max_loss=float(ordered[-1]),
-        normalizer=density.normalizer(),
         variance=None if moments is None else moments.variance,
         third=None if moments is None else moments.third,
-        effective_sample=options.effective_sample,
         rows=ordered.size,
         fingerprint=columns["sketch"].fingerprint().text(),
         loss_quantiles=loss_quantiles(ordered),
         drift_quantiles=None if drift is None else loss_quantiles(np.sort(drift)),
         error_blocks=blocks,
         confusions=None if "pair" not in columns else _confusions(columns["pair"], classes),
-        bounds=_bounds(ordered, density, loss, options, classes),
     )
 
 
@@ -221,34 +185,3 @@ def _confusions(pairs: Integers, classes: int) -> tuple[tuple[int, int, int], ..
     known, counts = np.unique(pairs, return_counts=True)
     listed = np.column_stack([known // classes, known % classes, counts]).tolist()
     return tuple((guess, truth, count) for guess, truth, count in listed) if known.size <= MOST_PAIRS else None
-
-
-def _bounds(
-    ordered: Floats, density: DensityRatio, loss: Loss, options: RatioOptions, classes: int
-) -> tuple[RatioBound, ...]:
-    """How far the ratio may be from that of the whole distribution: told by the rows, and the paper's worst cases.
-
-    All of them are for a loss that was not learned from these rows. The paper's are for a lambda that was not chosen
-    from them either.
-    """
-    with np.errstate(over="ignore"):
-        max_ratio = json_number(np.exp(density.log_max_ratio))
-    largest = loss.bound(classes)
-    paper = bounds(density.alpha, density.lam, largest, ordered.size, max_ratio)
-    if loss.drift_loss is not None:
-        return tuple(map(without_promise, paper))
-    delta = DELTA
-    if options.effective_sample is not None:
-        paper = [without_promise(bound, NOT_CHOSEN) for bound in paper]
-        delta = DELTA * share_of_delta(density.lam)
-    value, _, _ = fitted_bound(ordered, density, delta, largest)
-    told = RatioBound(
-        theorem=FITTED_ROWS,
-        value=value,
-        confidence=1.0 - DELTA,
-        points=ordered.size,
-        condition="independent rows",
-        holds=True,
-        vacuous=value is None,
-    )
-    return (told, *paper)

@@ -14,7 +14,6 @@ from msgspec.structs import asdict, replace
 from drrej._version import __version__
 from drrej.core.certify import (
     Candidates,
-    Certificate,
     certify_both,
     certify_coverage,
     certify_mean,
@@ -39,7 +38,7 @@ from drrej.core.thresholds import (
 from drrej.data.dump import Dump
 from drrej.data.problems import shown
 from drrej.documents.gates import near
-from drrej.documents.rejector import Bound, GroupThreshold, Ratio, Rejector, Threshold
+from drrej.documents.rejector import GroupThreshold, Ratio, Rejector, Threshold
 from drrej.documents.summaries import CertifiedNow, Plan
 from drrej.errors import Infeasible, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
@@ -363,13 +362,12 @@ def decide(
         listed = _listed(candidates, rule, ratio, counted, wrong is not None)
         tables.append(listed if group is None else listed.add_column(0, "group", [[group] * listed.num_rows]))
     costs = MeanCurve.of(losses, columns["value"]) if "value" in columns else None
-    certificate, bound = None, None
+    cutoff: float | None
     if rule.confidence is not None:
-        certificate = _certificate(rule, ratio, counted, candidates, columns, delta)
+        cutoff = _certified(rule, ratio, counted, candidates, columns, delta)
         if rule.kind == "coverage" and counted is not curve:  # that of all rows must hold as well
-            other = _certificate(rule, ratio, curve, candidates, columns, delta)
-            certificate = max(certificate, other, key=lambda each: math.inf if each.cutoff is None else each.cutoff)
-        cutoff: float | None = certificate.cutoff
+            other = _certified(rule, ratio, curve, candidates, columns, delta)
+            cutoff = None if cutoff is None or other is None else max(cutoff, other)
     elif costs is None:
         cutoff = choose_cutoff(rule, density, curve)
     elif rule.limits_a_mean:
@@ -377,9 +375,6 @@ def decide(
     else:
         cutoff = least_cost_cutoff(costs, rule.target, density)
     accepted, errors = curve.below(cutoff)
-    if certificate is not None:
-        sure, missed = counted.below(cutoff)
-        bound = Bound(certificate.bound, certificate.delta, counted.rows, sure, missed if rule.limits_errors else None)
     return GroupThreshold(
         group=group or "",
         tau=rule.target if rule.kind == "tau" else density.tau(cutoff),
@@ -388,26 +383,26 @@ def decide(
         accepted=accepted,
         coverage=accepted / curve.rows,
         accuracy=(accepted - errors) / accepted if rule.needs_labels and accepted else None,
-        bound=bound,
         mean=costs.below(cutoff)[1] if costs is not None and rule.limits_a_mean else None,
     )
 
 
-def _certificate(
+def _certified(
     rule: Rule, ratio: Ratio, curve: Curve, candidates: Candidates | None, columns: Mapping[str, Any], delta: float
-) -> Certificate:
+) -> float | None:
+    """The certified cutoff; None accepts every row. Raises Infeasible."""
     density, asked = ratio.density, f"{rule.asked} `confidence={rule.confidence:g}`"
     if rule.kind == "coverage":
-        return certify_coverage(curve, density, rule.target, delta, asked)
+        return certify_coverage(curve, density, rule.target, delta, asked).cutoff
     if candidates is not None and rule.limits_errors and rule.coverage is None:
-        return certify_risk(candidates, curve.rows, rule.risk, asked)
+        return certify_risk(candidates, curve.rows, rule.risk, asked).cutoff
     try:
         if candidates is not None and rule.coverage is not None:
-            return certify_both(curve, candidates, rule.risk, rule.coverage)
+            return certify_both(curve, candidates, rule.risk, rule.coverage).cutoff
         limit = rule.clip if rule.clip is not None else max(ratio.loss.prices)
         if rule.target >= limit:
             raise OptionError(f"{rule.asked}: no row can lose more than {limit:g}; nothing is to be certified")
-        return certify_mean(columns["loss"], columns["value"], rule.target, limit, delta, density.flat_start)
+        return certify_mean(columns["loss"], columns["value"], rule.target, limit, delta, density.flat_start).cutoff
     except Infeasible as verdict:
         raise Infeasible(f"{asked}: {verdict}") from None
 

@@ -305,7 +305,6 @@ def _drift(report: Report, style: Style) -> Iterator[Table]:
         ["mean ratio", f"{number(ratio.mean)} +- {number(ratio.std_error)}", number(ratio.p_value)],
         ["loss distribution", f"distance {number(drift.distance)}", number(drift.p_value)],
     ]
-    rows += [] if ratio.error is None else [["fitted ratio", f"error at most {number(ratio.error)}", "-"]]
     remark = "; ".join(filter(None, ["without drift the mean ratio is 1", unsure_order(report)]))
     yield Table("drift", "Drift since the fit", ["drift", "value", "p-value"], rows, remark)
     if report.where is not None and report.where.parts:

@@ -242,7 +242,7 @@ def test_a_promise_may_have_fresh_rows_of_its_own(tmp_path: Path) -> None:
     val = source(write_dump(tmp_path / "val.parquet", LOGITS, LABELS))
     fresh = source(write_dump(tmp_path / "fresh.parquet", NEW, TRUE))
     assert rejector == drrej.threshold(fresh, drrej.fit(val, drrej.calibrate(val)), drrej.Rule("risk", 0.2, 0.9))
-    with pytest.raises(drrej.DrrejError, match="`fresh` goes with `confidence`"):
+    with pytest.raises(drrej.DrrejError, match="`fresh` requires `confidence`"):
         drrej.fit_rejector(LOGITS, LABELS, risk=0.2, fresh=(NEW, TRUE))
     with pytest.raises(drrej.DrrejError, match="needs fresh rows"):
         drrej.fit_rejector(LOGITS, LABELS, risk=0.2, confidence=0.9, fresh=(LOGITS, LABELS))

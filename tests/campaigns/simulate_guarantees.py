@@ -120,7 +120,7 @@ class Outcome:
 
 
 def certify(world: World, fitted: Fitted, looks: Candidates, risk: float) -> Outcome:
-    best = looks.largest(risk)
+    best = looks.largest()
     if best is None:
         return Outcome(0, 0.0, 0.0)
     return Outcome(best.accepted, *truth(world, fitted.temperature, best.cutoff))

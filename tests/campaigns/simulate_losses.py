@@ -234,7 +234,7 @@ def _of_pair(found: Found, pair: tuple[Results, Results], truths: tuple[Figures,
 
 def _of_promise(found: Found, results: Results, scores: Scores, limit: Fraction) -> None:
     points = Curve.of(results.losses[~results.wrong], results.losses[results.wrong])
-    best = risk_candidates(points, _ACCEPT_ALL, float(limit), 1 - CONFIDENT).largest(float(limit))
+    best = risk_candidates(points, _ACCEPT_ALL, float(limit), 1 - CONFIDENT).largest()
     found.alarm("broken", best is not None and scores.at(best.cutoff)[1] > float(limit))
 
 

@@ -86,7 +86,7 @@ def joint_trial(order: Order, rows: int, promised: float, delta: float, seed: in
     """(certified, broken): a risk of 0.05 and the promised coverage."""
     rng = np.random.default_rng([seed, rows])
     losses, chance = order.draw(rows, rng)
-    found = joint_candidates(points_of(losses, rng.random(rows) < chance), OPEN, 0.05, promised, delta).largest(0.05)
+    found = joint_candidates(points_of(losses, rng.random(rows) < chance), OPEN, 0.05, promised, delta).largest()
     if found is None:
         return False, False
     coverage, risk = order.truth(found.cutoff)
@@ -128,7 +128,7 @@ def split_trial(order: Order, rows: int, risk: float, delta: float, seed: int) -
     _, true = order.truth(0.7)
     missed = not lower_bound(errors, accepted, 0.025) <= true <= upper_bound(errors, accepted, 0.025)
     chosen = part == 1
-    found = risk_candidates(points_of(losses[chosen], wrong[chosen]), OPEN, risk, delta).largest(risk)
+    found = risk_candidates(points_of(losses[chosen], wrong[chosen]), OPEN, risk, delta).largest()
     if found is None:
         return False, False, missed
     return True, order.truth(found.cutoff)[1] > risk + NEAR, missed
@@ -151,7 +151,7 @@ def _certifies(question: Question, kind: str, rows: int, seed: int) -> bool:
         inside = x < question.coverage
         return upper_bound(int((wrong & inside).sum()), int(inside.sum()), question.delta) <= question.risk
     promise = question.risk, question.coverage, question.delta
-    return joint_candidates(points_of(x, wrong), OPEN, *promise).largest(question.risk) is not None
+    return joint_candidates(points_of(x, wrong), OPEN, *promise).largest() is not None
 
 
 def main(trials: int = 2000, delta: float = 0.1) -> None:

@@ -35,6 +35,10 @@ def test_the_console_script_is_the_same_program() -> None:
         (["ensemble"], "'drrej ensemble' is gone: "),
         (["help", "fit"], "'drrej help' is gone: use 'drrej --help' or 'drrej COMMAND --help'"),
         (["threshold", "x.parquet", "--by", "region"], "--by: it is --cutoff-by now (a cutoff for each group: "),
+        (
+            ["fit", "x.parquet", "--effective-sample", "0.5"],
+            "--effective-sample: it is gone: lambda does",
+        ),
         (["run", "x.parquet", "--method", "sgr"], "--method: it is gone: there is one method for each kind of target"),
         (["calibrate"], "Missing argument 'DUMP'. (see 'drrej calibrate --help')"),
         (["calibrate", "x.parquet", "--forced"], "No such option: --forced"),

@@ -264,7 +264,6 @@ CASES: dict[str, dict[str, Case]] = {
         "--output": Acts("-o new.json"),
         "--force": Acts("--force", "val.parquet -r cal.json -o there.json"),
         **OBJECTIVE,
-        "--effective-sample": Acts("--effective-sample 0.6"),
         "--prediction": Acts("--prediction mean", "forecasts.parquet --loss column --loss-column variance"),
         "--target": Acts("--target value", "forecasts.parquet --loss column --loss-column variance"),
         **reading(
@@ -424,7 +423,6 @@ CASES: dict[str, dict[str, Case]] = {
         "--cutoff-by": Acts("--cutoff-by region"),
         "--allow-reuse": Acts("--allow-reuse", f"{RUN} --coverage 0.5 --confidence 0.9"),
         **OBJECTIVE,
-        "--effective-sample": Acts("--effective-sample 0.6"),
         "--gate": Acts("--gate 'coverage > 0.99'", code=1),
         "--metric": Acts("--metric accuracy@coverage=0.31"),
         "--intervals": Acts("--intervals"),
@@ -765,7 +763,10 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ),
         ("calibrate val.parquet --calibrator beta", "--calibrator beta is for two classes, here are 3"),
         ("reject val.parquet -r r.json -o out.parquet --labels-from some.parquet", "No such option: --labels-from"),
-        ("threshold val.parquet -r fit.json --tau 1 --confidence 0.9", "--confidence goes with --accuracy, --risk, "),
+        (
+            "threshold val.parquet -r fit.json --tau 1 --confidence 0.9",
+            "--confidence cannot be combined with --tau; it requires --accuracy, ",
+        ),
     ],
 )
 def test_options_that_need_each_other(line: str, says: str, folder: Path) -> None:

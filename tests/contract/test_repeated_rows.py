@@ -88,7 +88,7 @@ def test_what_tells_examples_apart_makes_them_count(folder: Path, tmp_path: Path
     words = ["-r", str(folder / "fit.json"), "--risk", "0.15", "--confidence", "0.9", "--group", "id"]
     outcome = run("threshold", folder / "five.parquet", *words, "-o", tmp_path / "r.json")
     assert "count once" not in outcome.err
-    assert load_json(tmp_path / "r.json")["threshold"]["bound"]["rows"] == 7500
+    assert load_json(tmp_path / "r.json")["threshold"]["rows"] == 7500
     outcome = run("threshold", folder / "five.parquet", *words[:4], "--group", "id")
     assert (outcome.code, "--group requires --confidence" in outcome.err) == (2, True)
 

@@ -69,7 +69,7 @@ def test_a_plan_finds_the_safe_third_where_the_usual_start_is_at_half_of_the_row
     for seed in range(40):
         rows = dead_zone(1500, 100 + seed)
         for name, known in (("usual", None), ("planned", blocks)):
-            best = risk_candidates(rows, OPEN, 0.02, 0.1, known).largest(0.02)
+            best = risk_candidates(rows, OPEN, 0.02, 0.1, known).largest()
             found[name].append(0.0 if best is None else best.accepted / 1500)
     assert np.mean(found["usual"]) < 0.1
     assert np.mean(found["planned"]) > 0.25
@@ -87,7 +87,7 @@ def test_a_plan_keeps_the_promise_whatever_the_rows_of_the_fit_were_like(fitted:
             place = rng.random(500)
             blocks = error_blocks(curve(place, rng.random(500) < rate(place)))
         rows = curve(rng.random(300), rng.random(300) < risk * 1.0001)
-        broken += risk_candidates(rows, OPEN, risk, 0.1, blocks).largest(risk) is not None
+        broken += risk_candidates(rows, OPEN, risk, 0.1, blocks).largest() is not None
     assert broken <= stats.binom.ppf(0.999, trials, 0.1)
 
 

@@ -108,7 +108,7 @@ def test_a_perfect_model_gets_coverage_1_and_an_always_wrong_one_nothing(rejecto
         logits, _ = too_sure(rows, 6, seed=rows)
         right = write(tmp_path / "right.parquet", logits, logits.argmax(axis=1))
         found = certified(rejector, right, risk=0.05).threshold
-        assert (found.cutoff, found.coverage, found.bound.errors) == (None, 1.0, 0)
+        assert (found.cutoff, found.coverage, found.accuracy) == (None, 1.0, 1.0)
         wrong = write(tmp_path / "wrong.parquet", logits, (logits.argmax(axis=1) + 1) % 6)
         with pytest.raises(drrej.Infeasible, match="cannot be certified"):
             certified(rejector, wrong, risk=0.05)
@@ -140,7 +140,7 @@ def test_coverage_guarantee_is_recorded(rejector):
     found = drrej.threshold(source(TEST), rejector, drrej.Rule("coverage", 0.9, 0.95)).threshold
     assert found.rule.method == "order-statistic"
     assert found.accepted == needed_rows(0.9, 2060, 0.05)
-    assert 0.9 <= found.bound.value < found.coverage
+    assert found.coverage > 0.9
     everything = drrej.threshold(source(TEST), rejector, drrej.Rule("coverage", 0.9999, 0.95)).threshold
     assert everything.cutoff is None
 
@@ -203,11 +203,10 @@ def by_region(tmp_path_factory):
 
 
 def test_each_group_has_a_cutoff_and_reject_applies_it(by_region):
-    folder, _, path, rejector = by_region
+    folder, fit, path, rejector = by_region
     north, south = rejector.threshold.groups
     assert (north.group, south.group) == ("north", "south")
     assert 0 < north.cutoff < south.cutoff
-    assert north.bound.delta == pytest.approx(0.1 / 2)  # delta is shared, so that both hold together
     document = folder / "rejector.json"
     document.write_text(rejector.to_json(), encoding="utf-8")
     assert Rejector.from_json(rejector.to_json()) == rejector
@@ -219,8 +218,13 @@ def test_each_group_has_a_cutoff_and_reject_applies_it(by_region):
     loss, region = table["loss"].to_numpy(), np.array(table["region"].to_pylist())
     cutoffs = np.where(region == "north", north.cutoff, south.cutoff)
     np.testing.assert_array_equal(table["rejected"].to_numpy(), loss >= cutoffs)
+    wrong, ratio = table["prediction"].to_numpy() != table["label"].to_numpy(), fit.need_ratio()
     for group in (north, south):
-        assert (~table["rejected"].to_numpy()[region == group.group]).sum() == group.accepted
+        inside = region == group.group
+        assert (~table["rejected"].to_numpy()[inside]).sum() == group.accepted
+        points = Curve.of(loss[inside & ~wrong], loss[inside & wrong])
+        shared = risk_candidates(points, ratio.density, 0.2, 0.05, None, ratio.loss_quantiles).largest()
+        assert group.cutoff == shared.cutoff  # delta is shared, so that both hold together
     report = drrej.evaluate(source(path), rejector, (), drrej.EvaluateOptions(by="region"))
     assert [row["coverage"]["accepted"] for row in report["per_group"]] == [north.accepted, south.accepted]
     assert report["coverage"]["accepted"] == rejector.threshold.accepted
@@ -261,7 +265,6 @@ def test_a_group_without_a_certified_cutoff_is_rejected_as_a_whole(by_region, tm
     assert "1 groups ('tiny')" in done.stderr
     large, tiny = Rejector.from_json(out.read_text(encoding="utf-8")).threshold.groups
     assert tiny.accepted == 0
-    assert tiny.bound is None
     assert large.accepted > 0
     with pytest.raises(drrej.Infeasible, match="each of 2 groups"):
         certified(fit, path, risk=0.0001, by="region")
@@ -288,9 +291,8 @@ def test_table_lists_every_candidate(rejector, tmp_path, ending):
     }
     chosen = max(np.flatnonzero(rows["certified"]))
     found = Rejector.from_json((tmp_path / "out.json").read_text(encoding="utf-8")).threshold
-    assert (rows["cutoff"][chosen], rows["accepted"][chosen]) == (found.cutoff, found.bound.accepted)
-    assert rows["upper_bound"][chosen] <= found.bound.value == 0.02  # the target is what is guaranteed
-    assert found.bound.delta == pytest.approx(0.1)
+    assert (rows["cutoff"][chosen], rows["accepted"][chosen]) == (found.cutoff, found.accepted)
+    assert rows["upper_bound"][chosen] <= 0.02  # the target is what is guaranteed
 
 
 def test_table_of_a_plain_rule_has_every_distinct_loss(rejector):
@@ -306,7 +308,7 @@ def test_table_of_a_plain_rule_has_every_distinct_loss(rejector):
 @pytest.mark.parametrize(
     ("rule", "said"),
     [
-        (("tau", 0.5, 0.9), "goes with `accuracy`, `risk`, `coverage`, "),
+        (("tau", 0.5, 0.9), "it requires `accuracy`, `risk`, `coverage`, "),
         (("risk", 0.5, 1.0), "below 1"),
         (("risk", 0.5, 0.9, "sgr"), "`method=sgr` is gone: "),
         (("mean-cost", 0.5, 0.9, "hoeffding-bentkus"), "`method=hoeffding-bentkus` is gone: "),

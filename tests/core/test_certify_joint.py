@@ -86,7 +86,7 @@ def test_it_finds_what_a_risk_alone_would_miss() -> None:
                 if name == "both":
                     certified_both(points, OPEN, 0.05, 0.8, 0.1)
                 else:
-                    best = risk_candidates(points, OPEN, 0.05, 0.1).largest(0.05)
+                    best = risk_candidates(points, OPEN, 0.05, 0.1).largest()
                     wins["risk"] -= best is None or best.accepted < 640
                 wins[name] += 1
             except Infeasible:

@@ -267,7 +267,7 @@ def test_no_bad_cutoff_is_certified_more_often_than_promised(name: str, rows: in
 def reached(points: Curve, risk: float, fitted: Curve | None = None, quantiles: tuple[float, ...] = ()) -> int:
     """The rows that are certified."""
     blocks = None if fitted is None else error_blocks(fitted)
-    best = risk_candidates(points, OPEN, risk, 0.1, blocks, quantiles).largest(risk)
+    best = risk_candidates(points, OPEN, risk, 0.1, blocks, quantiles).largest()
     return 0 if best is None else best.accepted
 
 

@@ -86,10 +86,7 @@ def test_rows_that_are_all_right_or_all_wrong(name: str, share: float) -> None:
 
 def test_auto_takes_what_fits() -> None:
     p, wrong = rows(4000, 4, scale=2.0)
-    name, _, table = choose_score_map(p[:, None], wrong, False, "auto")
-    assert name == "beta"
-    assert table is not None
-    assert [trial.calibrator for trial in table] == ["logistic", "beta", "isotonic"]
+    assert choose_score_map(p[:, None], wrong, False, "auto")[0] == "beta"
     rng = np.random.default_rng(5)
     place = rng.random(6000)
     bad = rng.random(6000) < np.where(place < 0.5, 0.5, 0.02)

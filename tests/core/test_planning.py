@@ -95,7 +95,7 @@ def test_rows_for_both_against_simulated_certificates() -> None:
     rows = rows_for_both(question)
 
     def certified(seed: int) -> bool:
-        return joint_candidates(draw(question, rows, 0.0, seed), OPEN, 0.06, 0.6, 0.1).largest(0.06) is not None
+        return joint_candidates(draw(question, rows, 0.0, seed), OPEN, 0.06, 0.6, 0.1).largest() is not None
 
     accepted = needed_rows(0.6, rows, 0.02)
     expected = powers(Question(0.06, 0.08, 0.02), accepted)[accepted]

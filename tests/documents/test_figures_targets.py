@@ -108,7 +108,7 @@ def test_a_certified_accuracy_is_remembered_and_read_again(val: str, test: str) 
     again = drrej.Rejector.from_json(text)
     assert again == found
     assert again.threshold is not None
-    assert again.threshold.bound == other.threshold.bound  # type: ignore[union-attr]
+    assert again.threshold.cutoff == other.threshold.cutoff  # type: ignore[union-attr]
     with pytest.raises(RejectorError, match=r"threshold\.rule"):
         drrej.Rejector.from_json(text.replace('"target": 0.98', '"target": 1.98'))
     with pytest.raises(RejectorError, match="it was edited"):

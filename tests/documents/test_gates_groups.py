@@ -134,7 +134,7 @@ def test_gates_on_classes_and_groups_end_to_end(world: dict[str, Any]) -> None:
         ("risk.upper <= 5", "for 5 % write 0.05"),
         ("coverage@accuracy=0.98 >= 80", "for 80 % write 0.8"),
         ("coverage@accuracy=98 >= 0.8", "for 98 % write 0.98"),
-        ("accuracy >= -0.5", "is a share from 0 to 1; then the gate would always say the same"),
+        ("accuracy >= -0.5", "is a share from 0 to 1; the gate would always pass or always fail"),
         ("drift.p_value >= 5", "is a p-value from 0 to 1; for 5 % write 0.05"),
         ("acuracy >= 0.9", "did you mean accuracy"),
         ("coverage@precision=0.9 > 0", "not a point of the curve"),
