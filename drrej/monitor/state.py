@@ -16,8 +16,7 @@ from drrej.core.reuse import Fingerprint
 from drrej.core.types import Stored
 from drrej.documents.document import AtLeastOne, Count, Document, Share
 from drrej.errors import MonitorError
-from drrej.monitor.evidence import LOG_ODDS, LossDrift, RateMonitor
-from drrej.pipeline.drift import Tally
+from drrej.monitor.evidence import LOG_ODDS, LossDrift, RateMonitor, Tally
 
 KEPT_BATCHES = 60
 """Batches that are kept one by one; those before them are added up."""

@@ -23,11 +23,10 @@ from drrej.documents.gates import Gate, check_gate
 from drrej.documents.rejector import Rejector
 from drrej.engines.protocol import Pass
 from drrej.errors import MonitorError, OptionError
-from drrej.monitor.evidence import LossDrift, RateMonitor
+from drrej.monitor.evidence import LossDrift, RateMonitor, Tally
 from drrej.monitor.report import MonitorReport, monitor_report
 from drrej.monitor.state import KEPT_BATCHES, Batch, MonitorState, Parts, Reset, Settings
 from drrej.pipeline.collect import collect
-from drrej.pipeline.drift import Tally
 from drrej.pipeline.figures import swapped
 from drrej.pipeline.score import Grouping, OnUnseen, Scorer, numbered
 from drrej.pipeline.source import Source, without_bad_files

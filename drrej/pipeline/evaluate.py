@@ -203,7 +203,7 @@ def evaluate(
         doubt, losses = columns.get("doubt", columns["loss"]), columns.get("drift", columns["loss"])
         looks = None if options.by is None else drift.group_looks(columns, doubt, losses, ratio)
         sections["expected_accuracy"] = drift.expected_accuracy(doubt, columns["accepted"])
-        sections |= {"looks": looks, "where": drift.where_moved(losses, ratio, options.by, looks or ())}
+        sections["looks"] = looks
     if options.pictures:
         drawn = drawn or {"losses": pictures.loss_histogram(curve, labelled=False)}
         sections["pictures"] = drawn | {"made": pictures.made_by(rejector, options, dump)}

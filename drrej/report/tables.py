@@ -122,15 +122,8 @@ def _spread(share: Spread, style: Style) -> list[str]:
     return [style.share(share.value), style.interval(share)]
 
 
-def _first(rows: Sequence[Any], most: int, which: str = "more are") -> tuple[Sequence[Any], str]:
-    """The first rows, and how many there are besides."""
-    left = len(rows) - most
-    return rows[:most], f"; {left} {which} not shown" if left > 0 else ""
-
-
 MOST_CLASSES = 20
 _MOST_LOOKS = 50
-_MOST_MOVES = 20
 _CURVE_EVERY = 5
 _SHORT = 9
 """Signs of a class name that heads a column; longer ones are numbered."""
@@ -163,7 +156,6 @@ def _shares(report: Report, style: Style) -> Iterator[Table]:
         header = [by, "rows", "coverage", "accuracy", "95 % interval", "base accuracy"]
         yield Table("groups", f"By {by}", header, rows)
     if report.looks:
-        shown, more = _first(report.looks, _MOST_LOOKS, "with less drift are")
         rows = [
             [
                 look.group,
@@ -171,11 +163,12 @@ def _shares(report: Report, style: Style) -> Iterator[Table]:
                 *_spread(look.coverage, DECIMALS),
                 *map(figure, (look.expected_accuracy, look.drift.distance, look.drift.p_value)),
             ]
-            for look in shown
+            for look in report.looks[:_MOST_LOOKS]
         ]
         header = [by, "rows", "coverage", "95 % interval", "expected accuracy", "drift", "p-value"]
-        number = len(report.looks)
-        remark = f"drift since the fit, largest first; its p-value is times {number}, the number of groups{more}"
+        number, left = len(report.looks), len(report.looks) - _MOST_LOOKS
+        remark = f"drift since the fit, largest first; p-values are Bonferroni-corrected for {number} groups"
+        remark += f"; {left} with less drift are not shown" if left > 0 else ""
         yield Table("looks", f"By {by}", header, rows, remark)
 
 
@@ -299,7 +292,7 @@ def _costs(report: Report, style: Style) -> Iterator[Table]:
 
 
 def _drift(report: Report, style: Style) -> Iterator[Table]:
-    """How far these rows are from those of the fit, and what surely moved."""
+    """How far these rows are from those of the fit."""
     ratio, drift, number = report.ratio, report.drift, style.number
     rows = [
         ["mean ratio", f"{number(ratio.mean)} +- {number(ratio.std_error)}", number(ratio.p_value)],
@@ -308,22 +301,6 @@ def _drift(report: Report, style: Style) -> Iterator[Table]:
     rows += [] if ratio.error is None else [["fitted ratio", f"error at most {number(ratio.error)}", "-"]]
     remark = "; ".join(filter(None, ["without drift the mean ratio is 1", unsure_order(report)]))
     yield Table("drift", "Drift since the fit", ["drift", "value", "p-value"], rows, remark)
-    if report.where is not None and report.where.parts:
-        shown, more = _first(report.where.parts, _MOST_MOVES)
-        rows = [
-            [
-                f"{move.what}: {move.part}",
-                figure(move.old),
-                figure(move.new),
-                f"{figure(move.lower)} - {figure(move.upper)}",
-            ]
-            for move in shown
-        ]
-        remark = (
-            "elsewhere: in the fit, or in the other rows; most first; "
-            f"the intervals hold for all {report.where.compared} shares together, at 95 %{more}"
-        )
-        yield Table("where", "What surely moved", ["moved", "elsewhere", "here", "difference"], rows, remark)
 
 
 def _curve(report: Report, _: Style) -> Iterator[Table]:
