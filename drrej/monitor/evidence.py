@@ -222,16 +222,6 @@ class LossDrift(Stored, frozen=True, omit_defaults=False):
     against_first: tuple[float, ...] = ()
     restarts: Restarts = field(default_factory=Restarts)
 
-    def __post_init__(self) -> None:
-        bins = len(self.edges) + 1
-        if not len(self.pool) == len(self.new) == bins or list(self.edges) != sorted(set(self.edges)):
-            raise ValueError("the edges do not go with the pool")
-        if min(*self.pool, *self.new, self.fit_rows, self.first_rows) < 0:
-            raise ValueError("counts must be 0 or more")
-        patterns = log_weights(bins).size if self.restarts.looks else 0
-        if {len(self.against_first), len(self.restarts.log_values)} != {patterns}:
-            raise ValueError("the evidence does not go with the pool")
-
     @classmethod
     def start(cls, edges: Sequence[float], counts: Sequence[int]) -> LossDrift:
         """With the bin counts of the fit's rows; zeros make the first batch take their place."""

@@ -36,10 +36,6 @@ class Watch(Stored, frozen=True, kw_only=True):
     alarm: str | None = None
     promise: str
 
-    def __post_init__(self) -> None:
-        if (self.state == "alarm") != (self.alarm is not None):
-            raise ValueError("the state does not go with the alarm")
-
 
 class LimitWatch(Watch, frozen=True, kw_only=True):
     """A monitor of a share that has a limit."""
@@ -112,10 +108,6 @@ class MonitorReport(Judged, frozen=True, kw_only=True, tag="drrej-monitor-report
     ended: str | None = None
     """Why the monitor was reset, if the next batch starts a new one."""
     gates: tuple[GateRow, ...]
-
-    def __post_init__(self) -> None:
-        if (self.state == "alarm") != bool(self.alarms):
-            raise ValueError("the state does not go with the alarms")
 
 
 MOST_MOVES = 12
