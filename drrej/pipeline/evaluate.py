@@ -211,9 +211,7 @@ def evaluate(
     if options.audited:
         audit, target = figures.audited(columns, report, rejector)
         return judged(replace(report, audit=audit), target, gates)
-    if threshold.rule.promises:
-        return judged(report, figures.promises_of(report, rejector, columns.get("classes")), gates)
-    return judged(report, figures.target_of(report, threshold), gates)
+    return judged(report, figures.target_of(report, rejector, by_class=columns.get("classes")), gates)
 
 
 AnyReport = TypeVar("AnyReport", Report, RegressionReport)
@@ -261,10 +259,9 @@ def evaluate_regression(
     residual = residual_columns(dump, named, missing)
     options = EvaluateOptions(labels=False, on_unseen_group=on_unseen_group)
     columns, sections = _columns(source, dump, rejector, options, residual)
-    threshold = rejector.need_threshold()
     report = RegressionReport(**sections, **figures.error_sections(columns, rejector.need_ratio().density))
-    mean = figures.limited_mean(columns, threshold.rule)
-    return judged(report, figures.target_of(report, threshold, mean), gates)
+    mean = figures.limited_mean(columns, rejector.need_threshold().rule)
+    return judged(report, figures.target_of(report, rejector, mean), gates)
 
 
 def check_gates(

@@ -473,14 +473,6 @@ MeanError = tuple[float | None, Ends | None]
 """A mean, and the ends of its interval where it has one."""
 
 
-def promises_of(report: Report, rejector: Rejector, by_class: ClassCounts | None) -> Target:
-    """What became of several promises, see `target_of`."""
-    threshold = rejector.need_threshold()
-    rule, names = threshold.rule, rejector.class_titles
-    (seen,) = _counts(replace(report, per_group=None), threshold)
-    return judge_goals(rule.promises, names, seen, by_class, None if rule.reused else rule.confidence)
-
-
 def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> tuple[Audited, Target | None]:
     """What a random sample of the accepted rows says of all of them, and of the target.
 
@@ -537,7 +529,7 @@ def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> t
         goals = tuple(Goal("risk", rule.risk, group) for group in groups)
         goals += () if rule.coverage is None else (Goal("coverage", rule.coverage),)
     if not goals:
-        return made, target_of(report, threshold)
+        return made, target_of(report, rejector)
     counted = ClassCounts(rows.tolist(), wrong.tolist(), rows.tolist(), wrong.tolist())
     confidence = None if rule.reused else rule.confidence
     return made, judge_goals(goals, names, _counts(report, threshold)[0], counted, confidence, sampled)
@@ -548,17 +540,26 @@ def _share(found: tuple[float | None, float, float]) -> Proportion:
     return Proportion(value=value, lower=None if value is None else low, upper=None if value is None else high)
 
 
-def target_of(report: Report | RegressionReport, threshold: Threshold, mean: MeanError = (None, None)) -> Target | None:
+def target_of(
+    report: Report | RegressionReport,
+    rejector: Rejector,
+    mean: MeanError = (None, None),
+    by_class: ClassCounts | None = None,
+) -> Target | None:
     """What the threshold was chosen for, and whether these rows show it; None where nothing was promised.
 
-    Where each group has its own cutoff and the report has these groups, each of them is judged, but for those that the
-    threshold does not know. A confidence counts only where no row was used that the fit has seen. `mean` is the mean
-    error that a rule for a regression limits, with its interval.
+    Where each group has its own cutoff and the report contains these groups, each of them is judged, except those that
+    the threshold does not know. A confidence counts only where no row was used that the fit has seen. `mean` is the
+    mean error that a rule for a regression limits, with its interval.
     """
+    threshold = rejector.need_threshold()
     rule = threshold.rule
+    confidence = None if rule.reused else rule.confidence
+    if rule.promises:
+        counts = _counts(replace(report, per_group=None) if isinstance(report, Report) else report, threshold)[0]
+        return judge_goals(rule.promises, rejector.class_titles, counts, by_class, confidence)
     if rule.kind == "cost":
         return judge_cost(report.total_cost if isinstance(report, Report) else None, rule.target)
-    confidence = None if rule.reused else rule.confidence
     if rule.kind in ("mse", "mae"):
         return judge_mean(rule, *mean, confidence)
     if rule.kind == "mean-cost":
