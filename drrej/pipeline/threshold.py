@@ -218,9 +218,9 @@ def _collect(
         return columns | scored.look_up(seen)
 
     keep = (*(() if grouping is None else grouping.columns), *residual, *examples)
-    columns = collect_scored(source, dump, scorer, of_rows, "choosing", labelled, keep)
-    columns["once"] = ~repeats(columns.pop("key")) if "key" in columns else np.ones(columns["loss"].size, bool)
-    return columns
+    found = collect_scored(source, dump, scorer, of_rows, "choosing", labelled, keep)
+    found["once"] = ~repeats(found.pop("key")) if "key" in found else np.ones(found["loss"].size, bool)
+    return found
 
 
 def _repeated(rule: Rule, columns: Mapping[str, Any], example: str | None) -> str | None:
