@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from drrej.documents.document import Document, Entry, entries
 from drrej.documents.figures import Change, Proportion, Spread
-from drrej.documents.report import Calibration, Difference, ErrorFigures, Ranking, RegressionReport, Report, ScoreRow
+from drrej.documents.report import Calibration, Difference, ErrorFigures, Ranking, RegressionReport, Report
 from drrej.documents.summaries import AtHand, Cascade, Plan
 from drrej.errors import printable
 from drrej.report.words import (
@@ -193,7 +193,9 @@ def _comparisons(report: Report, style: Style) -> Iterator[Table]:
             [row.score, *(style.fine(getattr(row, area.name).value) for area in areas), *_spread(row.accuracy, style)]
             for row in report.scores
         ]
-        remark = f"accuracy: at the coverage of this rejector{_better(report.scores, style)}"
+        better = ", ".join(row.score for row in report.scores if row.is_better)
+        remark = "accuracy: at the coverage of this rejector"
+        remark += f"; significantly better than the loss at ordering these rows: {better}" if better else ""
         yield Table("scores", "Scores", header, rows, remark)
     if report.ood is not None:
         ood = report.ood
@@ -231,25 +233,6 @@ def _comparisons(report: Report, style: Style) -> Iterator[Table]:
         how = "paired rows" if report.difference.kind == "paired" else "two reports"
         header = ["", "difference", "95 % interval"]
         yield Table("difference", "Difference to the baseline", header, rows, f"new - old, {how}")
-
-
-def _better(scores: Sequence[ScoreRow], style: Style) -> str:
-    """Which scores order these rows better than the loss, the best of them with its figures; nothing if none does."""
-    better = [row for row in scores if row.is_better]
-    if not better:
-        return ""
-    best = min(better, key=lambda row: row.augrc.value or 0.0)
-    assert best.augrc_difference is not None
-    value, upper, lower = (
-        style.fine(-(end or 0.0))
-        for end in (best.augrc_difference.value, best.augrc_difference.upper, best.augrc_difference.lower)
-    )
-    others = [row.score for row in better if row is not best]
-    more = f"; so {'do' if len(others) > 1 else 'does'} {', '.join(others)}" if others else ""
-    return (
-        f"; '{best.score}' orders these rows better than the loss, beyond noise: its AUGRC is lower by {value} "
-        f"({upper} - {lower}){more}"
-    )
 
 
 def _measures(report: Report, style: Style) -> Iterator[Table]:
