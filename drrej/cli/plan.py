@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from drrej.core.thresholds import Rule
     from drrej.documents.summaries import Plan
 
-ENDINGS = (".txt", ".json", ".md", ".png", ".svg", ".pdf")
+ENDINGS = (".txt", ".json", ".md")
 
 
 class PlanOptions(Options):
@@ -37,7 +37,7 @@ class PlanOptions(Options):
     )
     power: float | None = option("The wanted chance that the rows certify it.", "Q", show_default="0.8")
     rejector: str | None = rejector_option()
-    output: list[str] | None = option("Also write .txt .json .md .png .svg .pdf. Repeatable.", "FILE")
+    output: list[str] | None = option("Also write .txt .json .md. Repeatable.", "FILE")
     force: bool = OutputOptions.force
     format: Literal["text", "json", "markdown"] = option("What goes to standard output.", default="text")
 
@@ -62,8 +62,8 @@ def plan(options: PlanOptions, input: InputOptions, engine: EngineOptions, dumps
 
     Examples:
     drrej plan --accuracy 0.98 --coverage 0.8
-    drrej plan --risk 0.02 --confidence 0.9 --error 0.01 --power 0.9 -o plan.png
-    drrej plan fresh.parquet -r fitted.json --risk 0.02 -o plan.svg
+    drrej plan --risk 0.02 --confidence 0.9 --error 0.01 --power 0.9 -o plan.md
+    drrej plan fresh.parquet -r fitted.json --risk 0.02
 
     """
     from drrej.pipeline.plan import COVERAGE, POWER, plan_from, plan_promises

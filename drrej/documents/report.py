@@ -89,28 +89,6 @@ class Outside(Stored, frozen=True, kw_only=True):
     """The same figures of each score that is compared."""
 
 
-class MovedPart(Stored, frozen=True, kw_only=True):
-    """A share of new rows against that of others, and the interval of the difference new - old.
-
-    `at_least` is how far it has moved for sure, with its sign.
-    """
-
-    what: str
-    part: str
-    new: Share | None
-    old: Share | None
-    lower: float
-    upper: float
-    at_least: float
-
-
-class Where(Stored, frozen=True, kw_only=True):
-    """The parts that surely moved, most first. The intervals hold for all that were `compared` together, at 95 %."""
-
-    compared: Count
-    parts: tuple[MovedPart, ...]
-
-
 _LABELLED = ("accuracy", "nll", "ece", "brier", "aurc", "e_aurc", "augrc", "points", "curve", "coverage_curve")
 """Sections that every report with labels has, and none without them."""
 
@@ -472,7 +450,6 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     by: str | None = None
     per_group: tuple[GroupRow, ...] | None = None
     looks: tuple[GroupLook, ...] | None = None
-    where: Annotated[Where | None, about(gate=False)] = None
     worst_group: Annotated[WorstGroup | None, about(better="higher", interval=EXACT, when=When.GROUPS)] = None
     scores: tuple[ScoreRow, ...] | None = None
     masks: tuple[MaskRow, ...] | None = None

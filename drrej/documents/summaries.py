@@ -76,8 +76,6 @@ class Needed(Stored, frozen=True, kw_only=True):
     error: Share
     fixed_cutoff: int | None
     risk_and_coverage: int | None
-    powers: tuple[tuple[Count, Share], ...]
-    """Numbers of rows, and the chance that so many certify the risk of a cutoff fixed beforehand."""
 
 
 class Question(Stored, frozen=True, kw_only=True):

@@ -16,7 +16,30 @@ from msgspec import field
 from msgspec.structs import replace
 
 from drrej.core.types import Floats, Stored
-from drrej.pipeline.drift import Tally
+
+
+class Tally(Stored, frozen=True, omit_defaults=False):
+    """Events among rows; adds up in any order.
+
+    >>> Tally(3, 100) + Tally(1, 50)
+    Tally(events=4, rows=150)
+    """
+
+    events: int = 0
+    rows: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.events <= self.rows:
+            raise ValueError(f"`events` must be between 0 and `rows`, not {self.events} of {self.rows}")
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(self.events + other.events, self.rows + other.rows)
+
+    @property
+    def rate(self) -> float | None:
+        """The share of events; None without rows."""
+        return self.events / self.rows if self.rows else None
+
 
 # Evidence that starts anew with every batch
 
@@ -198,16 +221,6 @@ class LossDrift(Stored, frozen=True, omit_defaults=False):
     first_rows: int
     against_first: tuple[float, ...] = ()
     restarts: Restarts = field(default_factory=Restarts)
-
-    def __post_init__(self) -> None:
-        bins = len(self.edges) + 1
-        if not len(self.pool) == len(self.new) == bins or list(self.edges) != sorted(set(self.edges)):
-            raise ValueError("the edges do not go with the pool")
-        if min(*self.pool, *self.new, self.fit_rows, self.first_rows) < 0:
-            raise ValueError("counts must be 0 or more")
-        patterns = log_weights(bins).size if self.restarts.looks else 0
-        if {len(self.against_first), len(self.restarts.log_values)} != {patterns}:
-            raise ValueError("the evidence does not go with the pool")
 
     @classmethod
     def start(cls, edges: Sequence[float], counts: Sequence[int]) -> LossDrift:

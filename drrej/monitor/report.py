@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
@@ -9,15 +10,14 @@ from typing import Annotated, Any, Literal
 from msgspec.structs import replace
 
 from drrej._version import __version__
+from drrej.core.intervals import lower_bound
 from drrej.core.types import Stored
 from drrej.documents.document import NONE, AtLeastOne, Count, GateRow, Judged, Share, about
 from drrej.documents.figures import Spread
 from drrej.documents.gates import Gate
-from drrej.documents.report import MovedPart
 from drrej.errors import ReportError
-from drrej.monitor.evidence import confidence_sequence, start_share
+from drrej.monitor.evidence import Tally, confidence_sequence, start_share
 from drrej.monitor.state import Batch, MonitorName, MonitorState, Parts, Reset, Settings
-from drrej.pipeline.drift import Compared, Tally, moved_parts, region_names
 
 SEQUENCE = "confidence sequence: it holds at all looks together"
 
@@ -35,10 +35,6 @@ class Watch(Stored, frozen=True, kw_only=True):
     state: Literal["ok", "alarm"]
     alarm: str | None = None
     promise: str
-
-    def __post_init__(self) -> None:
-        if (self.state == "alarm") != (self.alarm is not None):
-            raise ValueError("the state does not go with the alarm")
 
 
 class LimitWatch(Watch, frozen=True, kw_only=True):
@@ -70,6 +66,21 @@ class TrackedCoverage(Tracked, frozen=True, kw_only=True):
     watch: LimitWatch | None = None
 
 
+class MovedPart(Stored, frozen=True, kw_only=True):
+    """A share of new rows against that of others, and the interval of the difference new - old.
+
+    `at_least` is how far it has moved for sure, with its sign.
+    """
+
+    what: str
+    part: str
+    new: Share | None
+    old: Share | None
+    lower: float
+    upper: float
+    at_least: float
+
+
 class MonitorReport(Judged, frozen=True, kw_only=True, tag="drrej-monitor-report/2"):  # 2: batches
     """What a monitor says; by attribute or by key.
 
@@ -97,10 +108,6 @@ class MonitorReport(Judged, frozen=True, kw_only=True, tag="drrej-monitor-report
     ended: str | None = None
     """Why the monitor was reset, if the next batch starts a new one."""
     gates: tuple[GateRow, ...]
-
-    def __post_init__(self) -> None:
-        if (self.state == "alarm") != bool(self.alarms):
-            raise ValueError("the state does not go with the alarms")
 
 
 MOST_MOVES = 12
@@ -187,7 +194,7 @@ def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
         new, pool = state.drift.new, state.drift.pool
         new_tallies = [Tally(rows, sum(new)) for rows in new]
         old_tallies = [Tally(rows - n, sum(pool) - sum(new)) for n, rows in zip(new, pool, strict=True)]
-        names = region_names(state.drift.edges)
+        names = _region_names(state.drift.edges)
         tables.append(("share of rows by loss", list(zip(names, new_tallies, old_tallies, strict=True))))
     for what, parts in (("prediction", state.by_prediction), (state.settings.by or "group", state.by_group)):
         tables += [] if parts is None else _tables(what, parts)
@@ -204,3 +211,46 @@ def _tables(what: str, parts: Parts) -> list[Compared]:
         (f"share of rows by {what}", list(zip(parts, *shares, strict=True))),
         (f"coverage by {what}", list(zip(parts, *coverages, strict=True))),
     ]
+
+
+Compared = tuple[str, Sequence[tuple[str, Tally, Tally]]]
+"""A table: what is compared, and of each part its name and its share among new and among old rows."""
+
+
+def moved_parts(tables: Sequence[Compared], delta: float) -> tuple[MovedPart, ...]:
+    """The parts that surely moved, most first; with chance 1 - delta every interval of every table holds.
+
+    >>> table = ("x", [("a", Tally(30, 100), Tally(900, 1000)), ("b", Tally(70, 100), Tally(700, 1000))])
+    >>> [(move.part, round(move.at_least, 3)) for move in moved_parts([table], 0.05)]
+    [('a', -0.447)]
+    """
+    found = []
+    for what, parts in tables:
+        level = delta / len(tables) / (4 * len(parts))
+        for name, new, old in parts:
+            (new_low, new_high), (old_low, old_high) = _interval(new, level), _interval(old, level)
+            low, high = new_low - old_high, new_high - old_low
+            at_least = low if low > 0.0 else min(high, 0.0)
+            if at_least:
+                ends = {"lower": low, "upper": high, "at_least": at_least}
+                found.append(MovedPart(what=what, part=name, new=new.rate, old=old.rate, **ends))
+    return tuple(sorted(found, key=lambda part: -abs(part.at_least)))
+
+
+def _interval(tally: Tally, level: float) -> tuple[float, float]:
+    """Clopper-Pearson, each end at `level`."""
+    others = tally.rows - tally.events
+    return lower_bound(tally.events, tally.rows, level), 1.0 - lower_bound(others, tally.rows, level)
+
+
+def _region_names(edges: Sequence[float]) -> list[str]:
+    """What the regions between these losses are called.
+
+    >>> _region_names([0.5, 1.0])
+    ['below 0.5', '0.5 to 1', '1 or more']
+    """
+    ends = [f"{edge:.4g}" for edge in edges]
+    if not ends:
+        return ["any"]
+    inside = [f"{low} to {high}" for low, high in itertools.pairwise(ends)]
+    return [f"below {ends[0]}", *inside, f"{ends[-1]} or more"]

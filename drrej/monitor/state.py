@@ -1,7 +1,7 @@
 """The state of a monitor: a small document that each batch's run replaces.
 
 It holds what the monitors need to go on, the last batches one by one, all older ones as one, and a fingerprint
-of every batch, so that none counts twice.
+of every batch, so that none counts twice. Its digest tells whether it was edited.
 """
 
 from __future__ import annotations
@@ -12,12 +12,10 @@ from typing import Literal
 import numpy as np
 from msgspec.structs import replace
 
-from drrej.core.reuse import Fingerprint
 from drrej.core.types import Stored
 from drrej.documents.document import AtLeastOne, Count, Document, Share
 from drrej.errors import MonitorError
-from drrej.monitor.evidence import LOG_ODDS, LossDrift, RateMonitor
-from drrej.pipeline.drift import Tally
+from drrej.monitor.evidence import LossDrift, RateMonitor, Tally
 
 KEPT_BATCHES = 60
 """Batches that are kept one by one; those before them are added up."""
@@ -86,10 +84,6 @@ class Batch(Stored, frozen=True, kw_only=True):
     batches: AtLeastOne = 1
     first: str | None = None
 
-    def __post_init__(self) -> None:
-        if not 0 <= self.errors <= self.labels <= self.accepted <= self.rows:
-            raise ValueError("errors, labels, accepted and rows must not be above each other, in this order")
-
     def __add__(self, later: Batch) -> Batch:
         counted = ("rows", "accepted", "labels", "errors", "batches")
         counts = {name: getattr(self, name) + getattr(later, name) for name in counted}
@@ -97,15 +91,10 @@ class Batch(Stored, frozen=True, kw_only=True):
 
 
 class Alarm(Stored, frozen=True, kw_only=True):
-    """The first time that a monitor alarmed: after which batch, and the logarithm of its e-value.
-
-    `late` names the batch whose late labels raised it.
-    """
+    """A monitor that alarmed, and the batch after which it first did."""
 
     monitor: MonitorName
     batch: str
-    log_e: float
-    late: str | None = None
 
 
 class Reset(Stored, frozen=True, kw_only=True):
@@ -115,7 +104,6 @@ class Reset(Stored, frozen=True, kw_only=True):
     batches: AtLeastOne
     first: str
     last: str
-    rows: Count
     alarms: tuple[Alarm, ...]
 
 
@@ -181,35 +169,13 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
             for name, monitor in watched
         }
 
-    def judged(self, late: str | None = None) -> MonitorState:
-        """The state with its last batch's e-values and the alarms that follow from them.
-
-        `late` names the batch whose late labels came: what was written of the last batch stays then.
-        """
-        evidence, last = self.log_e_values, self.batches[-1]
-        alarms = {alarm.monitor: alarm for alarm in self.alarms}
-        for name, value in evidence.items():
-            if value >= self.settings.bar and name not in alarms:
-                alarms[name] = Alarm(monitor=name, batch=last.name, log_e=value, late=late)
-        if late is None:
-            last = replace(last, log_e={str(name): value for name, value in evidence.items()})
-        return replace(self, alarms=tuple(alarms.values()), batches=(*self.batches[:-1], last))
+    def judged(self) -> MonitorState:
+        """The state with the alarms that follow from its e-values."""
+        last, known = self.batches[-1].name, {alarm.monitor for alarm in self.alarms}
+        high = [name for name, value in self.log_e_values.items() if value >= self.settings.bar and name not in known]
+        return replace(self, alarms=(*self.alarms, *(Alarm(monitor=name, batch=last) for name in high)))
 
     def __post_init__(self) -> None:
-        names, watched = [batch.name for batch in self.batches], self.settings.watched
-        prints = tuple(batch.fingerprint for batch in self.batches)
-        if not names or len(names) > KEPT_BATCHES or len(set(names)) < len(names):
-            raise ValueError("'batches' is empty, too long or has a name twice")
-        if len(set(self.seen)) < len(self.seen) or self.seen[-len(prints) :] != prints:
-            raise ValueError("'seen' does not go with 'batches'")
-        Fingerprint.parse(self.last, self.batches[-1].rows)
-        if {name for name in ("risk", "coverage", "drift") if getattr(self, name) is not None} != set(watched):
-            raise ValueError("'risk', 'coverage' and 'drift' do not go with 'settings'")
-        if not {alarm.monitor for alarm in self.alarms} <= set(watched):
-            raise ValueError("'alarms' does not go with 'settings'")
-        for parts in (self.by_prediction or {}, self.by_group or {}):
-            if any(accepted > rows for counts in parts.values() for rows, accepted in (counts[:2], counts[2:])):
-                raise ValueError("more rows are accepted than there are")
-        for monitor in (self.risk, self.coverage):
-            if monitor is not None and len(monitor.restarts.log_values) != LOG_ODDS.size * (monitor.restarts.looks > 0):
-                raise ValueError("the evidence of a monitor is not whole")
+        there = {name for name in ("risk", "coverage", "drift") if getattr(self, name) is not None}
+        if not self.batches or there != set(self.settings.watched):
+            raise ValueError("'batches' is empty, or 'risk', 'coverage' and 'drift' do not match 'settings'")

@@ -18,18 +18,16 @@ from drrej.core.drift import bin_counts, stored_bins
 from drrej.core.reuse import Fingerprint, LookUp, Sketch
 from drrej.core.types import Booleans, Integers
 from drrej.data.columns import field_of
-from drrej.data.dump import Block, Dump
+from drrej.data.dump import Dump
 from drrej.documents.gates import Gate, check_gate
 from drrej.documents.rejector import Rejector
-from drrej.engines.protocol import Pass
 from drrej.errors import MonitorError, OptionError
-from drrej.monitor.evidence import LossDrift, RateMonitor
+from drrej.monitor.evidence import LossDrift, RateMonitor, Tally
 from drrej.monitor.report import MonitorReport, monitor_report
 from drrej.monitor.state import KEPT_BATCHES, Batch, MonitorState, Parts, Reset, Settings
-from drrej.pipeline.collect import collect
-from drrej.pipeline.drift import Tally
+from drrej.pipeline.collect import collect_scored
 from drrej.pipeline.figures import swapped
-from drrej.pipeline.score import Grouping, OnUnseen, Scorer, numbered
+from drrej.pipeline.score import Grouping, OnUnseen, Scored, Scorer, numbered
 from drrej.pipeline.source import Source, without_bad_files
 
 CONFIDENCE = 0.95
@@ -178,7 +176,7 @@ def _with_batch(
         by_prediction = _next_parts(old_predictions, columns["prediction"], rejector.class_titles, accepted)
     if settings.by is not None:
         by_group = _next_parts(old_groups, *numbered(columns["group"]), accepted, settings.by)
-    return MonitorState(
+    new = MonitorState(
         drrej_version=__version__,
         rejector=digest(rejector),
         settings=settings,
@@ -193,7 +191,9 @@ def _with_batch(
         by_group=by_group,
         seen=(*(() if state is None else state.seen), batch.fingerprint),
         last=columns["sketch"].fingerprint().text(),
-    ).judged()
+    )
+    batch = replace(batch, log_e={str(name): value for name, value in new.log_e_values.items()})
+    return replace(new, batches=(*batches, batch)).judged()
 
 
 def _resets(state: MonitorState | None, why: str | None) -> tuple[Reset, ...]:
@@ -205,7 +205,6 @@ def _resets(state: MonitorState | None, why: str | None) -> tuple[Reset, ...]:
         batches=state.looks,
         first=oldest.first or oldest.name,
         last=state.batches[-1].name,
-        rows=state.accepted.rows,
         alarms=state.alarms,
     )
     return (*state.resets, ended)
@@ -304,7 +303,7 @@ def _with_late_labels(
     risk = state.risk
     if risk is not None:
         risk = risk.update(Tally(counts.errors, counts.labels))
-    return replace(state, drrej_version=__version__, risk=risk, batches=tuple(batches)).judged(late)
+    return replace(state, drrej_version=__version__, risk=risk, batches=tuple(batches)).judged()
 
 
 # What is counted
@@ -335,17 +334,16 @@ def count_batch(
     scorer = Scorer(rejector, dump, on_unseen=on_unseen_group)
     grouping = None if by is None else Grouping(by, rejector, dump)
 
-    def of_block(block: Block) -> dict[str, Any]:
-        scored = scorer(block)
+    def of_rows(scored: Scored) -> dict[str, Any]:
+        block = scored.block
         found = {"prediction": scored.prediction, "accepted": scored.accepted, "sketch": Sketch.of(scored.keys)}
         found |= {} if not drift else {"drift": scored.drift}
         found |= {} if block.labels is None else {"label": block.labels}
         found |= {} if grouping is None else {"group": grouping.column(block, scored.prediction)}
         return found | ({} if before is None else {"looked up": before.look_up(scored.keys)})
 
-    keep = (*scorer.columns, *(() if grouping is None else grouping.columns))
-    run = Pass("counting", labelled, tuple(dict.fromkeys(keep)), scores=scorer.columns)
-    columns = collect(source, dump, of_block, run)
+    keep = () if grouping is None else grouping.columns
+    columns = collect_scored(source, dump, scorer, of_rows, "counting", labelled, keep)
     accepted = columns["accepted"]
     known = np.flatnonzero(accepted & (columns["label"] != -1)) if labelled else np.empty(0, int)
     if labelled:

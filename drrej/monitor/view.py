@@ -8,10 +8,9 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from drrej.errors import printable
-from drrej.monitor.evidence import confidence_sequence
+from drrej.monitor.evidence import Tally, confidence_sequence
 from drrej.monitor.report import LimitWatch, MonitorReport, Watch
 from drrej.monitor.state import Batch
-from drrej.pipeline.drift import Tally
 from drrej.report import RENDERERS
 from drrej.report.ci import command
 from drrej.report.page import template

@@ -26,7 +26,7 @@ from drrej.documents.rejector import Rejector
 from drrej.documents.report import RegressionReport, Report, Reviews, WorstClass, WorstGroup
 from drrej.documents.words import accepted_scores
 from drrej.errors import GateError, OptionError
-from drrej.pipeline import compare, drift, figures, pictures
+from drrej.pipeline import compare, figures, pictures
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.compare import BaselineDump, Rivals
 from drrej.pipeline.score import (
@@ -176,9 +176,9 @@ def evaluate(
     dump = of_classes.open(rejector, labelled=options.labels or options.audited)
     columns, sections = _columns(of_classes, dump, rejector, options)
     ratio, curve = rejector.need_ratio(), curve_of(columns["loss"], columns.get("wrong"))
-    moved = drift.drift_figure(curve_of(columns["drift"]) if "drift" in columns else curve, ratio)
+    moved = figures.drift_figure(curve_of(columns["drift"]) if "drift" in columns else curve, ratio)
     sections |= {
-        "unsure_order": drift.unsure_order(moved, ratio),
+        "unsure_order": figures.unsure_order(moved, ratio),
         "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
         "classes": rejector.classes,
         "score": rejector.columns.logits if rejector.is_scored else None,
@@ -201,9 +201,9 @@ def evaluate(
         sections |= labelled
     else:
         doubt, losses = columns.get("doubt", columns["loss"]), columns.get("drift", columns["loss"])
-        looks = None if options.by is None else drift.group_looks(columns, doubt, losses, ratio)
-        sections["expected_accuracy"] = drift.expected_accuracy(doubt, columns["accepted"])
-        sections |= {"looks": looks, "where": drift.where_moved(losses, ratio, options.by, looks or ())}
+        looks = None if options.by is None else figures.group_looks(columns, doubt, losses, ratio)
+        sections["expected_accuracy"] = figures.expected_accuracy(doubt, columns["accepted"])
+        sections["looks"] = looks
     if options.pictures:
         drawn = drawn or {"losses": pictures.loss_histogram(curve, labelled=False)}
         sections["pictures"] = drawn | {"made": pictures.made_by(rejector, options, dump)}
@@ -211,9 +211,7 @@ def evaluate(
     if options.audited:
         audit, target = figures.audited(columns, report, rejector)
         return judged(replace(report, audit=audit), target, gates)
-    if threshold.rule.promises:
-        return judged(report, figures.promises_of(report, rejector, columns.get("classes")), gates)
-    return judged(report, figures.target_of(report, threshold), gates)
+    return judged(report, figures.target_of(report, rejector, by_class=columns.get("classes")), gates)
 
 
 AnyReport = TypeVar("AnyReport", Report, RegressionReport)
@@ -261,10 +259,9 @@ def evaluate_regression(
     residual = residual_columns(dump, named, missing)
     options = EvaluateOptions(labels=False, on_unseen_group=on_unseen_group)
     columns, sections = _columns(source, dump, rejector, options, residual)
-    threshold = rejector.need_threshold()
     report = RegressionReport(**sections, **figures.error_sections(columns, rejector.need_ratio().density))
-    mean = figures.limited_mean(columns, threshold.rule)
-    return judged(report, figures.target_of(report, threshold, mean), gates)
+    mean = figures.limited_mean(columns, rejector.need_threshold().rule)
+    return judged(report, figures.target_of(report, rejector, mean), gates)
 
 
 def check_gates(
@@ -351,7 +348,7 @@ def _columns(
     coverage = figures.coverage_figure(int(np.count_nonzero(accepted)), accepted.size, columns["independent"])
     return columns, {
         **found,
-        "ratio": drift.ratio_figure(columns["ratio"], int(accepted.size), rejector.need_ratio()),
+        "ratio": figures.ratio_figure(columns["ratio"], int(accepted.size), rejector.need_ratio()),
         "drrej_version": __version__,
         "tau": threshold.tau,
         "cutoff": threshold.cutoff,
@@ -429,7 +426,7 @@ def _with_labels(
         by_name = [(str(row.class_), row) for row in sections["per_class"]]
         sections["worst_class"] = figures.worst_of(WorstClass, by_name)
     if rejector.need_ratio().loss.is_error_probability:
-        sections["expected_accuracy"] = drift.expected_accuracy(columns["loss"], accepted)
+        sections["expected_accuracy"] = figures.expected_accuracy(columns["loss"], accepted)
     if options.by is not None:
         numbers, groups = numbered(columns["group"])
         counts = figures.count_cells(numbers, len(groups), wrong, accepted)

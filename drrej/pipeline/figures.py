@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -11,9 +12,10 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej.core.curves import CONVENTIONS, PER, Curve, MeanCurve
+from drrej.core.drift import RatioMoments, RatioSums, loss_shift, ratio_shift
 from drrej.core.intervals import CONFIDENCE, json_number, mean_interval, proportion, sampled_share
 from drrej.core.paired import area_intervals
-from drrej.core.ratio import DensityRatio
+from drrej.core.ratio import FITTED_ROWS, DensityRatio
 from drrej.core.thresholds import Goal, Rule, regression_errors
 from drrej.core.types import Booleans, Floats, Integers, Total
 from drrej.data.problems import shown
@@ -37,7 +39,7 @@ from drrej.documents.figures import (
     judge_mean,
     wanted_of,
 )
-from drrej.documents.rejector import Rejector, Threshold
+from drrej.documents.rejector import Ratio, Rejector, Threshold
 from drrej.documents.report import (
     Audited,
     AuditRow,
@@ -47,18 +49,21 @@ from drrej.documents.report import (
     ConfusionRow,
     Cost,
     CostPerRow,
+    Drift,
     ErrorFigures,
     ErrorPoint,
     ExpectedAccuracy,
+    GroupLook,
     GroupRow,
+    MeanRatio,
     Ranking,
     RegressionReport,
     Report,
     WorstClass,
     WorstGroup,
 )
-from drrej.pipeline.collect import pieces
-from drrej.pipeline.score import PREDICTION
+from drrej.pipeline.collect import curve_of, pieces
+from drrej.pipeline.score import PREDICTION, numbered
 
 RANKINGS = ("naurc", "failure_auroc", "fpr_at_95_tpr")
 AREAS = ("aurc", "e_aurc", "augrc")
@@ -200,6 +205,69 @@ def swapped(labels: Integers, predictions: Integers, names: Sequence[str]) -> st
 
 _MOST_SWAPPED, _MOST_SHOWN, _CLEARLY = 200, 6, 0.6
 """Classes whose best assignment is looked for, those that are named, and the share of right rows that is clear."""
+
+
+# What rows tell without labels: the accuracy to expect, and how far losses have moved since the fit
+
+
+def expected_accuracy(doubt: Floats, accepted: Booleans) -> ExpectedAccuracy:
+    """From the probability of an error in each row."""
+    of_accepted = sum((Total.of(doubt[part][accepted[part]]) for part in pieces(doubt.size)), Total())
+    means = of_accepted.mean(int(np.count_nonzero(accepted))), Total.of(doubt).mean(doubt.size)
+    value, of_all = (None if mean is None else 1.0 - mean for mean in means)
+    return ExpectedAccuracy(value=value, all=of_all)
+
+
+def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> MeanRatio:
+    """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
+    fit = None if ratio.variance is None else RatioMoments(ratio.rows, 1.0, ratio.variance, ratio.third)
+    shift = {**ratio_shift(sums.moments(rows), fit), "mean": sums.mean(rows)}
+    figure = MeanRatio(**shift)
+    return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
+
+
+_FAR, _SURE = 0.1, 0.001
+"""A distance from the fit's losses, and a p-value, from which on a learned order is in doubt."""
+
+
+def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
+    """The plain loss beneath a learned one, where the rows are so unlike those of the fit that its order may not hold.
+
+    Small drifts, which many rows make certain, do not count.
+    """
+    base = ratio.loss.drift_loss
+    if base is None or drift.distance is None or drift.p_value is None:
+        return None
+    return base.name if drift.distance >= _FAR and drift.p_value < _SURE else None
+
+
+def drift_figure(curve: Curve, ratio: Ratio) -> Drift:
+    """How far losses have moved since the fit."""
+    return Drift(**loss_shift(curve, ratio.drift_reference, ratio.rows))
+
+
+def group_looks(columns: Mapping[str, Any], doubt: Floats, drift: Floats, ratio: Ratio) -> tuple[GroupLook, ...]:
+    """Without labels: coverage, expected accuracy and drift of each group, the largest drift first."""
+    numbers, names = numbered(columns["group"])
+    order = np.argsort(numbers, kind="stable")
+    members = np.split(order, np.searchsorted(numbers[order], np.arange(1, len(names))))
+    looks = []
+    for name, rows in zip(names, members, strict=True):
+        accepted = columns["accepted"][rows]
+        shift = drift_figure(curve_of(drift[rows]), ratio)
+        if shift.p_value is not None:
+            shift = replace(shift, p_value=min(1.0, shift.p_value * len(names)))
+        looks.append(
+            GroupLook(
+                group=name,
+                rows=int(rows.size),
+                coverage=coverage_figure(int(np.count_nonzero(accepted)), int(rows.size)),
+                expected_accuracy=expected_accuracy(doubt[rows], accepted).value,
+                drift=shift,
+            )
+        )
+    known = all(look.drift.p_value is not None for look in looks)
+    return tuple(sorted(looks, key=attrgetter("drift.p_value", "group") if known else attrgetter("group")))
 
 
 # Classes and groups, from counts of (wrong rejected, right rejected, wrong accepted, right accepted) rows
@@ -473,14 +541,6 @@ MeanError = tuple[float | None, Ends | None]
 """A mean, and the ends of its interval where it has one."""
 
 
-def promises_of(report: Report, rejector: Rejector, by_class: ClassCounts | None) -> Target:
-    """What became of several promises, see `target_of`."""
-    threshold = rejector.need_threshold()
-    rule, names = threshold.rule, rejector.class_titles
-    (seen,) = _counts(replace(report, per_group=None), threshold)
-    return judge_goals(rule.promises, names, seen, by_class, None if rule.reused else rule.confidence)
-
-
 def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> tuple[Audited, Target | None]:
     """What a random sample of the accepted rows says of all of them, and of the target.
 
@@ -537,7 +597,7 @@ def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> t
         goals = tuple(Goal("risk", rule.risk, group) for group in groups)
         goals += () if rule.coverage is None else (Goal("coverage", rule.coverage),)
     if not goals:
-        return made, target_of(report, threshold)
+        return made, target_of(report, rejector)
     counted = ClassCounts(rows.tolist(), wrong.tolist(), rows.tolist(), wrong.tolist())
     confidence = None if rule.reused else rule.confidence
     return made, judge_goals(goals, names, _counts(report, threshold)[0], counted, confidence, sampled)
@@ -548,17 +608,26 @@ def _share(found: tuple[float | None, float, float]) -> Proportion:
     return Proportion(value=value, lower=None if value is None else low, upper=None if value is None else high)
 
 
-def target_of(report: Report | RegressionReport, threshold: Threshold, mean: MeanError = (None, None)) -> Target | None:
+def target_of(
+    report: Report | RegressionReport,
+    rejector: Rejector,
+    mean: MeanError = (None, None),
+    by_class: ClassCounts | None = None,
+) -> Target | None:
     """What the threshold was chosen for, and whether these rows show it; None where nothing was promised.
 
-    Where each group has its own cutoff and the report has these groups, each of them is judged, but for those that the
-    threshold does not know. A confidence counts only where no row was used that the fit has seen. `mean` is the mean
-    error that a rule for a regression limits, with its interval.
+    Where each group has its own cutoff and the report contains these groups, each of them is judged, except those that
+    the threshold does not know. A confidence counts only where no row was used that the fit has seen. `mean` is the
+    mean error that a rule for a regression limits, with its interval.
     """
+    threshold = rejector.need_threshold()
     rule = threshold.rule
+    confidence = None if rule.reused else rule.confidence
+    if rule.promises:
+        counts = _counts(replace(report, per_group=None) if isinstance(report, Report) else report, threshold)[0]
+        return judge_goals(rule.promises, rejector.class_titles, counts, by_class, confidence)
     if rule.kind == "cost":
         return judge_cost(report.total_cost if isinstance(report, Report) else None, rule.target)
-    confidence = None if rule.reused else rule.confidence
     if rule.kind in ("mse", "mae"):
         return judge_mean(rule, *mean, confidence)
     if rule.kind == "mean-cost":

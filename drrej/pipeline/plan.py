@@ -6,14 +6,13 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 from msgspec.structs import replace
 
 from drrej._version import __version__
 from drrej.core.certify import any_cutoff_bound, certify_risk, risk_candidates
 from drrej.core.curves import Curve
 from drrej.core.intervals import exact_decimal, upper_bound
-from drrej.core.planning import Question, cutoff_power, rows_for_both, rows_for_cutoff
+from drrej.core.planning import Question, rows_for_both, rows_for_cutoff
 from drrej.core.promises import shares_of_delta
 from drrej.core.thresholds import Rule
 from drrej.documents import summaries as document
@@ -29,8 +28,6 @@ PARTS = (0.0, 0.25, 0.5, 0.75)
 """Expected error rates that are looked at when none is given, as parts of the risk."""
 
 _COVERAGES = tuple(step / 20 for step in range(1, 21))
-_DRAWN = 40
-"""Points of a curve."""
 
 
 def plan(
@@ -59,12 +56,9 @@ def plan(
     needed = []
     for error in errors:
         expected = replace(question, error=error)
-        fixed, both, powers = _rows(rows_for_cutoff, expected), None, tuple[tuple[int, float], ...]()
-        if fixed is not None:
-            both = _rows(rows_for_both, expected)
-            drawn = np.unique(np.geomspace(max(1, fixed // 8), 2 * fixed, _DRAWN).astype(int)).tolist()
-            powers = tuple((rows, cutoff_power(expected, rows)) for rows in drawn)
-        needed.append(Needed(error=error, fixed_cutoff=fixed, risk_and_coverage=both, powers=powers))
+        fixed = _rows(rows_for_cutoff, expected)
+        both = None if fixed is None else _rows(rows_for_both, expected)
+        needed.append(Needed(error=error, fixed_cutoff=fixed, risk_and_coverage=both))
     if all(row.fixed_cutoff is None for row in needed):
         rows_for_cutoff(replace(question, error=min(errors)))  # raises, and says why
     asked = _asked(question, confidence)
@@ -100,7 +94,7 @@ def plan_promises(
         errors = [float(exact_decimal(goal.risk) * exact_decimal(part)) for part in PARTS]
         rows = [_rows(rows_for_cutoff, replace(question, error=error)) for error in errors]
         needed = tuple(
-            Needed(error=error, fixed_cutoff=count, risk_and_coverage=None, powers=())
+            Needed(error=error, fixed_cutoff=count, risk_and_coverage=None)
             for error, count in zip(errors, rows, strict=True)
         )
         least = math.ceil(math.log(level) / math.log1p(-goal.risk))

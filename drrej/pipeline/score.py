@@ -156,11 +156,7 @@ class Scorer:
         self.on_unseen = on_unseen
         self.needs = self.loss.needs | needs
         self.raw = raw
-        for name in self.loss.columns:
-            if name not in dump.schema.names:
-                raise DumpError(
-                    f"{dump.parts[0].name}: there is no column '{name}' that holds the loss; choose with `loss_column`"
-                )
+        check_columns(dump, self.loss.columns, "`loss_column`")
         self.grouping = None
         if self.threshold is not None and self.threshold.by is not None:
             self.grouping = Grouping(self.threshold.by, rejector, dump, "the threshold's groups")
@@ -381,8 +377,7 @@ def residual_columns(dump: Dump, names: Mapping[str, str | None], missing: str) 
     for parameter, name in names.items():
         if name is None:
             raise OptionError(missing.format(parameter))
-        if name not in dump.schema.names:
-            raise DumpError(f"{dump.parts[0].name}: there is no column '{name}' (`{parameter}`)")
+        check_columns(dump, [name], f"`{parameter}`")
         columns.append(name)
     return columns
 

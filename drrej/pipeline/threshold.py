@@ -182,7 +182,10 @@ def _collect(
     options: ThresholdOptions,
     seen: Mapping[str, Fingerprint | None],
 ) -> Mapping[str, Any]:
-    """The columns loss, wrong (with labels), value (what a row loses), group and key, and which rows these are."""
+    """The columns loss, wrong (with labels), value (what a row loses), group and once, and which rows these are.
+
+    `once` is false for a row that repeats an earlier one.
+    """
     grouping = None if options.by is None else Grouping(options.by, rejector, dump, "the cutoffs")
     examples = () if (example := options.group) is None else (example,)
     check_columns(dump, examples, "`group`")
@@ -214,13 +217,14 @@ def _collect(
         return columns | scored.look_up(seen)
 
     keep = (*(() if grouping is None else grouping.columns), *residual, *examples)
-    return collect_scored(source, dump, scorer, of_rows, "choosing", labelled, keep)
+    found = collect_scored(source, dump, scorer, of_rows, "choosing", labelled, keep)
+    found["once"] = ~repeats(found.pop("key")) if "key" in found else np.ones(found["loss"].size, bool)
+    return found
 
 
 def _repeated(rule: Rule, columns: Mapping[str, Any], example: str | None) -> str | None:
     """What to say of rows that repeat, where they are many; raises for a guarantee that cannot allow for them."""
-    again = int(np.count_nonzero(repeats(columns["key"]))) if "key" in columns else 0
-    rows = len(columns["loss"])
+    again, rows = int(np.count_nonzero(~columns["once"])), len(columns["loss"])
     if again <= MOST_REPEATS * rows:
         return None
     if example is not None:
@@ -255,8 +259,7 @@ def _decisions(
 
     All of a group is rejected where nothing is certified for an error rate; raises where that is so for each group.
     """
-    kept = {name: columns[name] for name in ("loss", "wrong", "value") if name in columns}
-    kept["once"] = ~repeats(columns["key"]) if "key" in columns else np.ones(columns["loss"].size, bool)
+    kept = {name: columns[name] for name in ("loss", "wrong", "value", "once") if name in columns}
     tables: list[pa.Table] = []
     if by is None:
         return (decide(rule, ratio, kept, tables=tables if table else None),), tables
@@ -301,8 +304,8 @@ def _promised(
     """The decision for each predicted class, or the one for all rows; by what; and which classes are rejected."""
     ratio, names, losses = rejector.need_ratio(), rejector.class_titles, columns["loss"]
     flat, wrong = ratio.density.flat_start, columns.get("wrong", np.zeros(losses.size, bool))
-    once = ~repeats(columns["key"]) if "key" in columns else np.ones(losses.size, bool)
-    rows = PromiseRows(losses, columns["prediction"], columns["label"], once, math.inf if flat is None else flat)
+    limit = math.inf if flat is None else flat
+    rows = PromiseRows(losses, columns["prediction"], columns["label"], columns["once"], limit)
     confusions = None
     if ratio.confusions is not None:
         confusions = np.zeros((len(names), len(names)), np.int64)

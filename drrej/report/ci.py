@@ -8,7 +8,6 @@ from xml.etree import ElementTree
 from drrej.documents.document import Judged
 from drrej.documents.gates import TARGET
 from drrej.errors import printable
-from drrej.report.text import confusion_lines
 from drrej.report.words import TYPESET, figure, gate_state, gate_words, target_lines, target_of, warnings_of
 
 _KINDS = {"passed": "notice", "failed": "error", "inconclusive": "warning"}
@@ -18,7 +17,7 @@ def render_github(report: Judged) -> str:
     """`::error` for a failed gate, `::notice` for one that passed, `::warning` for an inconclusive target.
 
     Without gates a notice has the coverage. Then comes the target, as a warning if these rows contradict it (it is an
-    error only for the gate `target`), and the confusion matrix as a notice of several lines.
+    error only for the gate `target`).
     """
     said = [
         command(_KINDS[state], f"drrej gate {state}", gate_words(report, gate, TYPESET))
@@ -33,9 +32,6 @@ def render_github(report: Judged) -> str:
         kind = "warning" if target.verdict == "missed" else "notice"
         said += [command(kind, "drrej target", line) for line in target_lines(report, TYPESET)]
     said += [command("warning", "drrej", line) for line in warnings_of(report)]
-    title, *lines = confusion_lines(report) or [""]
-    if lines:
-        said.append(command("notice", f"drrej {title.rstrip(':').lower()}", "\n".join(lines)))
     return "".join(said)
 
 
@@ -52,10 +48,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def render_junit(report: Judged) -> str:
-    """A test suite with a case per gate; without gates a case that says the report was made.
-
-    The confusion matrix is its output, as text.
-    """
+    """A test suite with a case per gate; without gates a case that says the report was made."""
     skipped = sum(gate_state(report, gate) == "inconclusive" for gate in report.gates)
     root, suite = _suite(len(report.gates) or 1, len(report.failed_gates), 0, skipped)
     said = [("target", line) for line in target_lines(report)]
@@ -73,11 +66,6 @@ def render_junit(report: Judged) -> str:
     if not report.gates:
         ElementTree.SubElement(suite, "testcase", classname="drrej", name="report")
     ElementTree.indent(root)
-    matrix = confusion_lines(report)
-    if matrix:
-        output = ElementTree.SubElement(suite, "system-out")
-        output.text, output.tail = _NOT_XML.sub("?", "\n".join(["", *matrix, ""])), "\n  "
-        suite[-2].tail = "\n    "
     return _xml(root)
 
 

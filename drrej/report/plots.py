@@ -16,9 +16,6 @@ from msgspec import to_builtins
 
 from drrej.documents.figures import CurvePoint, TotalCost
 from drrej.documents.report import Report
-from drrej.documents.summaries import Plan
-from drrej.errors import OptionError
-from drrej.report.tables import heading
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,17 +25,10 @@ if TYPE_CHECKING:
 _DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 3)), (0, (1, 3)))
 
 
-def render_curve(report: Report | Plan, kind: str) -> bytes:
-    """The accuracy-coverage curve alone, or the picture of a plan, as png, svg or pdf."""
+def render_curve(report: Report, kind: str) -> bytes:
+    """The accuracy-coverage curve alone, as png, svg or pdf."""
     with drawing():
-        if isinstance(report, Plan) and report.promises is not None:
-            raise OptionError("a plan of several promises has no picture; write .txt, .json or .md")
-        if not isinstance(report, Plan):
-            return saved(curve_figure(report), kind)
-        plot = figure_of(620, 440)
-        (_powers if report.needed is not None else _bounds)(report, plot.subplots())
-        plot.legend(loc="outside lower center", ncols=3, columnspacing=1.2)
-        return saved(plot, kind)
+        return saved(curve_figure(report), kind)
 
 
 def curve_figure(report: Report) -> Figure:
@@ -226,43 +216,6 @@ def _reliability(bins: Mapping[str, Sequence[dict[str, float]]]) -> Figure:
     lower.yaxis.get_major_locator().set_params(nbins=2)
     plot.legend(loc="outside lower center", ncols=2, columnspacing=1.2)
     return plot
-
-
-# Plans
-
-
-def _powers(plan: Plan, axes: Axes) -> None:
-    """Power against rows."""
-    assert plan.needed is not None
-    assert plan.question is not None
-    for row, color in zip(plan.needed, itertools.cycle((MAIN, *RIVALS))):
-        label = f"error rate {row.error:g}"
-        axes.plot([rows for rows, _ in row.powers], [power for _, power in row.powers], color=color, label=label)
-    axes.axhline(plan.question.power, color=MUTED, lw=1.2, ls=(0, (4, 3)), label="wanted")
-    axes.set(xlabel="fresh labelled rows, logarithmic", ylabel="chance to certify (fixed cutoff)", ylim=(0, 1.02))
-    axes.set_xscale("log")
-    axes.xaxis.set_major_formatter(lambda value, _: f"{value:,.0f}")
-    axes.set_title(heading(plan).split(",\n")[0], loc="left")
-    percent_axes(axes, "y")
-
-
-def _bounds(plan: Plan, axes: Axes) -> None:
-    """Risk and its bounds against coverage."""
-    assert plan.at_hand is not None
-    x = [row.coverage for row in plan.at_hand]
-    style = "o" if len(x) == 1 else "-"
-    axes.plot(x, [row.any_cutoff for row in plan.at_hand], style, color=WRONG, label="bound, any cutoff")
-    axes.plot(x, [row.asked for row in plan.at_hand], style, color=RIVALS[0], label="bound, if asked before")
-    axes.plot(x, [row.risk for row in plan.at_hand], style, color=MAIN, label="observed error rate")
-    if plan.question is not None:
-        axes.axhline(plan.question.risk, color=INK, lw=1.2, ls=(0, (4, 3)), label=f"risk {plan.question.risk:g}")
-    if plan.certified is not None:
-        axes.axvline(plan.certified.coverage, color=INK, lw=0.9, ls=(0, (2, 3)), label="certified on these rows")
-    highest = max(row.risk for row in plan.at_hand)
-    limit = max(1.3 * highest, 3.0 * (plan.question.risk if plan.question is not None else 0.0), 0.01)
-    axes.set(xlim=(0, 1), ylim=(0, min(1.0, limit)))
-    axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="error rate of the accepted rows")
-    percent_axes(axes, "xy")
 
 
 INK, MUTED, GRID, SHADE = "#1b1f24", "#59626e", "#dfe3e8", "#8b95a1"

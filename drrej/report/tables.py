@@ -10,10 +10,22 @@ from msgspec import Struct
 
 from drrej.documents.document import Document, Entry, entries
 from drrej.documents.figures import Change, Proportion, Spread
-from drrej.documents.report import Calibration, Difference, ErrorFigures, Ranking, RegressionReport, Report, ScoreRow
-from drrej.documents.summaries import Cascade, Plan
+from drrej.documents.report import Calibration, Difference, ErrorFigures, Ranking, RegressionReport, Report
+from drrej.documents.summaries import AtHand, Cascade, Plan
 from drrej.errors import printable
-from drrej.report.words import figure, interval, model_words, money, percent, percents, plain, seen_by, unsure_order
+from drrej.report.words import (
+    counted,
+    exact_percent,
+    figure,
+    interval,
+    model_words,
+    money,
+    percent,
+    percents,
+    plain,
+    seen_by,
+    unsure_order,
+)
 
 
 class Style(Struct, frozen=True):
@@ -122,15 +134,8 @@ def _spread(share: Spread, style: Style) -> list[str]:
     return [style.share(share.value), style.interval(share)]
 
 
-def _first(rows: Sequence[Any], most: int, which: str = "more are") -> tuple[Sequence[Any], str]:
-    """The first rows, and how many there are besides."""
-    left = len(rows) - most
-    return rows[:most], f"; {left} {which} not shown" if left > 0 else ""
-
-
 MOST_CLASSES = 20
 _MOST_LOOKS = 50
-_MOST_MOVES = 20
 _CURVE_EVERY = 5
 _SHORT = 9
 """Signs of a class name that heads a column; longer ones are numbered."""
@@ -163,7 +168,6 @@ def _shares(report: Report, style: Style) -> Iterator[Table]:
         header = [by, "rows", "coverage", "accuracy", "95 % interval", "base accuracy"]
         yield Table("groups", f"By {by}", header, rows)
     if report.looks:
-        shown, more = _first(report.looks, _MOST_LOOKS, "with less drift are")
         rows = [
             [
                 look.group,
@@ -171,11 +175,12 @@ def _shares(report: Report, style: Style) -> Iterator[Table]:
                 *_spread(look.coverage, DECIMALS),
                 *map(figure, (look.expected_accuracy, look.drift.distance, look.drift.p_value)),
             ]
-            for look in shown
+            for look in report.looks[:_MOST_LOOKS]
         ]
         header = [by, "rows", "coverage", "95 % interval", "expected accuracy", "drift", "p-value"]
-        number = len(report.looks)
-        remark = f"drift since the fit, largest first; its p-value is times {number}, the number of groups{more}"
+        number, left = len(report.looks), len(report.looks) - _MOST_LOOKS
+        remark = f"drift since the fit, largest first; p-values are Bonferroni-corrected for {number} groups"
+        remark += f"; {left} with less drift are not shown" if left > 0 else ""
         yield Table("looks", f"By {by}", header, rows, remark)
 
 
@@ -188,7 +193,9 @@ def _comparisons(report: Report, style: Style) -> Iterator[Table]:
             [row.score, *(style.fine(getattr(row, area.name).value) for area in areas), *_spread(row.accuracy, style)]
             for row in report.scores
         ]
-        remark = f"accuracy: at the coverage of this rejector{_better(report.scores, style)}"
+        better = ", ".join(row.score for row in report.scores if row.is_better)
+        remark = "accuracy: at the coverage of this rejector"
+        remark += f"; significantly better than the loss at ordering these rows: {better}" if better else ""
         yield Table("scores", "Scores", header, rows, remark)
     if report.ood is not None:
         ood = report.ood
@@ -226,25 +233,6 @@ def _comparisons(report: Report, style: Style) -> Iterator[Table]:
         how = "paired rows" if report.difference.kind == "paired" else "two reports"
         header = ["", "difference", "95 % interval"]
         yield Table("difference", "Difference to the baseline", header, rows, f"new - old, {how}")
-
-
-def _better(scores: Sequence[ScoreRow], style: Style) -> str:
-    """Which scores order these rows better than the loss, the best of them with its figures; nothing if none does."""
-    better = [row for row in scores if row.is_better]
-    if not better:
-        return ""
-    best = min(better, key=lambda row: row.augrc.value or 0.0)
-    assert best.augrc_difference is not None
-    value, upper, lower = (
-        style.fine(-(end or 0.0))
-        for end in (best.augrc_difference.value, best.augrc_difference.upper, best.augrc_difference.lower)
-    )
-    others = [row.score for row in better if row is not best]
-    more = f"; so {'do' if len(others) > 1 else 'does'} {', '.join(others)}" if others else ""
-    return (
-        f"; '{best.score}' orders these rows better than the loss, beyond noise: its AUGRC is lower by {value} "
-        f"({upper} - {lower}){more}"
-    )
 
 
 def _measures(report: Report, style: Style) -> Iterator[Table]:
@@ -299,7 +287,7 @@ def _costs(report: Report, style: Style) -> Iterator[Table]:
 
 
 def _drift(report: Report, style: Style) -> Iterator[Table]:
-    """How far these rows are from those of the fit, and what surely moved."""
+    """How far these rows are from those of the fit."""
     ratio, drift, number = report.ratio, report.drift, style.number
     rows = [
         ["mean ratio", f"{number(ratio.mean)} +- {number(ratio.std_error)}", number(ratio.p_value)],
@@ -307,22 +295,6 @@ def _drift(report: Report, style: Style) -> Iterator[Table]:
     ]
     remark = "; ".join(filter(None, ["without drift the mean ratio is 1", unsure_order(report)]))
     yield Table("drift", "Drift since the fit", ["drift", "value", "p-value"], rows, remark)
-    if report.where is not None and report.where.parts:
-        shown, more = _first(report.where.parts, _MOST_MOVES)
-        rows = [
-            [
-                f"{move.what}: {move.part}",
-                figure(move.old),
-                figure(move.new),
-                f"{figure(move.lower)} - {figure(move.upper)}",
-            ]
-            for move in shown
-        ]
-        remark = (
-            "elsewhere: in the fit, or in the other rows; most first; "
-            f"the intervals hold for all {report.where.compared} shares together, at 95 %{more}"
-        )
-        yield Table("where", "What surely moved", ["moved", "elsewhere", "here", "difference"], rows, remark)
 
 
 def _curve(report: Report, _: Style) -> Iterator[Table]:
@@ -402,77 +374,80 @@ def _rows(report: Report, _: Style) -> Iterator[Table]:
 
 @heading.register
 def _(plan: Plan) -> str:
+    """The answer, in a sentence."""
+    question, sure = plan.question, f"with confidence {exact_percent(plan.confidence)}"
+    what = "all promises" if question is None else f"a risk of at most {exact_percent(question.risk)}"
+    if plan.certified is not None:
+        errors = "" if question is None else f", {counted(plan.certified.errors, 'error')}"
+        accepted = f"{percent(plan.certified.coverage)} ({plan.certified.accepted:,} accepted{errors})"
+        return f"These rows certify {what} at a coverage of {accepted}, {sure}."
+    if plan.why_not is not None:
+        return f"These rows do not certify {what}: {plan.why_not}."
     if plan.promises is not None:
-        return f"Fresh labelled rows for all promises together with confidence {plan.confidence:g}:"
-    if plan.at_hand is not None or plan.question is None:
-        return f"{plan.rows} labelled rows, {plan.errors} of them wrong; bounds with confidence {plan.confidence:g}"
-    question = plan.question
+        counts = [row.needed[_HALF].fixed_cutoff for row in plan.promises]
+        known = [count for count in counts if count is not None]
+        if len(known) < len(counts):
+            return f"No number of rows certifies {what} {sure}, if errors use half of each limit."
+        rows = _count(max(known))
+        return f"{rows} fresh labelled rows should certify {what}, {sure}, if errors use half of each limit."
+    if question is None:
+        return f"{counted(plan.rows or 0, 'labelled row')}, {plan.errors:,} of them wrong; bounds {sure}."
+    planned = [row for row in plan.needed or () if row.fixed_cutoff is not None]
+    row = min(planned, key=lambda row: abs(row.error - question.risk / 2))
     return (
-        f"Fresh labelled rows for a risk of at most {question.risk:g} with confidence {question.confidence:g}, at "
-        f"coverage {question.coverage:g},\ncertified with a chance of {question.power:g} (power):"
+        f"{_count(row.fixed_cutoff)} fresh labelled rows certify {what} at a coverage of "
+        f"{exact_percent(question.coverage)}, {sure},\nwith a chance of {exact_percent(question.power)}, if "
+        f"{exact_percent(row.error)} of the accepted rows are wrong."
     )
+
+
+_HALF = 2
+"""The place of the expected error rate that is half of the limit."""
 
 
 @tables.register
 def _(plan: Plan, _: Style = DECIMALS) -> list[Table]:
-    if plan.certified is not None and plan.promises is not None:
-        accepted = f"{percent(plan.certified.coverage)} ({plan.certified.accepted} rows)"
-        return [Table("certified", "", [], [[f"these rows certify all of it at a coverage of {accepted}"]])]
-    if plan.promises is not None and plan.why_not is not None:
-        return [Table("certified", "", [], [[f"these rows do not certify it: {plan.why_not}"]])]
-    if plan.promises is not None:
+    found = partial(Table, "needed", "Rows that are needed")
+    if plan.promises:
         parts = ["none", "1/4 of it", "1/2 of it", "3/4 of it"]
         rows = [
             [row.promise, f"{row.share:g}", str(row.least), *(_count(each.fixed_cutoff) for each in row.needed)]
             for row in plan.promises
         ]
         remark = "fresh rows of all kinds, by how much of the limit is expected to be used up"
-        return [Table("needed", "Rows that are needed", ["promise", "share of rows", "at least", *parts], rows, remark)]
+        return [found(["promise", "share of rows", "at least", *parts], rows, remark)]
     if plan.at_hand is not None:
-        return _at_hand(plan)
-    assert plan.needed is not None
-    assert plan.question is not None
+        return [_at_hand(plan, plan.at_hand)]
+    if plan.needed is None or plan.question is None:
+        return []
     rows = [[f"{row.error:g}", _count(row.fixed_cutoff), _count(row.risk_and_coverage)] for row in plan.needed]
-    remark = f"even without an error, at least {plan.question.least_accepted} rows must be accepted"
-    header = ["expected error rate", "fixed cutoff", "risk and coverage"]
-    terms = [
-        "fixed cutoff: one look at a cutoff that was chosen on other rows",
-        "risk and coverage: both are promised together",
-    ]
-    return [
-        Table("needed", "Rows that are needed", header, rows, remark),
-        Table("terms", "", [], [[f"- {term}"] for term in terms]),
-    ]
+    remark = (
+        "fixed cutoff: one that was chosen on other rows; risk and coverage: promised together; even without an error, "
+        f"at least {plan.question.least_accepted} rows must be accepted"
+    )
+    return [found(["expected error rate", "fixed cutoff", "risk and coverage"], rows, remark)]
 
 
-def _at_hand(plan: Plan) -> list[Table]:
-    question = plan.question
+def _at_hand(plan: Plan, at_hand: Sequence[AtHand]) -> Table:
+    header = ["coverage", "accepted", "errors", "risk", "bound, if asked", "bound, any cutoff"]
+    remark = "'if asked': had this coverage been asked for before looking; 'any cutoff': also after looking at all"
+    if plan.question is not None:
+        header.append("fresh rows")
+        remark += (
+            f"; 'fresh rows' would certify a risk of {plan.question.risk:g} and this coverage with power "
+            f"{plan.question.power:g}, if these risks are the true ones"
+        )
     rows = [
         [
             percent(row.coverage),
             str(row.accepted),
             str(row.errors),
             *(percent(share, 2) for share in (row.risk, row.asked, row.any_cutoff)),
-            *([] if question is None else [_count(row.needed)]),
-        ]
-        for row in plan.at_hand or ()
+            _count(row.needed),
+        ][: len(header)]
+        for row in at_hand
     ]
-    header = ["coverage", "accepted", "errors", "risk", "bound, if asked", "bound, any cutoff"]
-    remark = "'if asked': had this coverage been asked for before looking; 'any cutoff': also after looking at all"
-    found = partial(Table, "at_hand", "What these rows can promise")
-    if question is None:
-        return [found(header, rows, remark)]
-    remark += (
-        f"; 'fresh rows' would certify a risk of {question.risk:g} and this coverage with power "
-        f"{question.power:g}, if these risks are the true ones"
-    )
-    line = f"these rows certify no cutoff: {plan.why_not}"
-    if plan.certified is not None:
-        line = (
-            f"these rows certify a risk of at most {question.risk:g} at a coverage of "
-            f"{percent(plan.certified.coverage)} ({plan.certified.accepted} accepted, {plan.certified.errors} errors)"
-        )
-    return [found([*header, "fresh rows"], rows, remark), Table("certified", "", [], [[line]])]
+    return Table("at_hand", "What these rows can promise", header, rows, remark)
 
 
 def _count(number: int | None) -> str:

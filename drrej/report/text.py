@@ -22,12 +22,6 @@ def render_text(report: Document) -> str:
     return "\n\n".join("\n".join(map(printable, lines)) for lines in sections if lines) + "\n"
 
 
-def confusion_lines(report: Document) -> list[str]:
-    """The confusion matrix with its column of rejected rows, under its title; nothing where there is none."""
-    matrix = [table for table in tables(report) if table.id == "confusion"]
-    return [printable(line) for table in matrix for line in (f"{table.title}:", *aligned(table))]
-
-
 def aligned(table: Table) -> list[str]:
     """Aligned columns: the first to the left, the others to the right."""
     lines = [table.header, *table.rows] if table.header else table.rows

@@ -16,8 +16,7 @@ from scipy import stats
 
 from drrej.core.drift import bin_counts
 from drrej.monitor import evidence
-from drrej.monitor.evidence import start_share, unspent
-from drrej.pipeline.drift import Tally
+from drrej.monitor.evidence import Tally, start_share, unspent
 
 BATCHES = 365
 ALPHA = 0.05

@@ -104,27 +104,9 @@ def test_github_annotations(rejector):
     assert (
         lines[2] == "::warning title=drrej target::wanted coverage ≥ 90 %25: 87.4 %25 (85.9\N{EN DASH}88.8 %25): missed"
     )
-    line, target, matrix = RENDERERS["github"](report(rejector)).splitlines()
-    assert [target, matrix] == lines[2:]
+    line, target = RENDERERS["github"](report(rejector)).splitlines()
+    assert [target] == lines[2:]
     assert line.startswith("::notice title=drrej::coverage ")
-
-
-@pytest.mark.parametrize("format", ["junit", "github"])
-def test_the_confusion_matrix_counts_the_rejected(rejector, format):
-    made = report(rejector)
-    text = RENDERERS[format](made)
-    if format == "junit":
-        found = ET.fromstring(text).findtext("testsuite/system-out")
-    else:
-        (line,) = [line for line in text.splitlines() if line.startswith("::notice title=drrej confusion matrix::")]
-        found = line.split("::", 2)[2].replace("%0A", "\n")
-    assert found is not None
-    lines = [line.split() for line in found.splitlines()]
-    header = next(number for number, words in enumerate(lines) if words[:2] == ["true", "class"])
-    assert lines[header][-1] == "rejected"
-    table = [[int(word) for word in words[1:]] for words in lines[header + 1 : header + 1 + made.classes]]
-    assert table == [[*row.predicted, row.rejected] for row in made.confusion.rows]
-    assert sum(row[-1] for row in table) == made.rows - made.coverage.accepted
 
 
 def test_github_escapes():

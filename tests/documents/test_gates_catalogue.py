@@ -29,7 +29,7 @@ KINDS = ("by", "intervals", "baseline", "baseline with intervals", "baseline dum
 ROWS = 300
 
 
-_NOT_FOR_GATES = ("pictures", "target", "confusion", "examples", "where", "left_out")
+_NOT_FOR_GATES = ("pictures", "target", "confusion", "examples", "left_out")
 
 
 def numeric_paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
@@ -40,7 +40,6 @@ def numeric_paths(tree: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
             "target",
             "confusion",
             "examples",
-            "where",
             "left_out",
         ):
             if _is_number(node.get("value")):

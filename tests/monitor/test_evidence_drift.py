@@ -23,6 +23,7 @@ from drrej.core.drift import bin_counts, stored_bins
 from drrej.monitor.evidence import (
     LossDrift,
     Split,
+    Tally,
     drift_factors,
     fisher_tails,
     log_weights,
@@ -30,7 +31,7 @@ from drrej.monitor.evidence import (
     start_share,
     unspent,
 )
-from drrej.pipeline.drift import Tally, moved_parts
+from drrej.monitor.report import moved_parts
 
 # Tails
 
@@ -403,3 +404,18 @@ def test_a_moved_class_is_found():
     table = moves([Tally(k, 20000) for k in new], [Tally(k, 50000) for k in old], 0.05)
     assert list(table) == [17]
     assert table[17].at_least > 0.005
+
+
+def test_moved_parts_hold_all_together() -> None:
+    """Two tables of shares that have not moved: any claim at all has a chance of at most delta."""
+    rng = np.random.default_rng(5)
+    claims = 0
+    for _ in range(400):
+        tables = []
+        for parts in (6, 3):
+            chances = rng.dirichlet(np.ones(parts))
+            new, old = rng.multinomial(300, chances), rng.multinomial(900, chances)
+            pairs = zip(new.tolist(), old.tolist(), strict=True)
+            tables.append(("x", [(f"{part}", Tally(n, 300), Tally(m, 900)) for part, (n, m) in enumerate(pairs)]))
+        claims += bool(moved_parts(tables, 0.2))
+    assert claims <= 0.2 * 400

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from msgspec import to_builtins
 from scipy import stats
 
-from drrej.monitor.evidence import RateMonitor, Restarts, confidence_sequence, start_share, unspent
-from drrej.pipeline.drift import Tally
+from drrej.monitor.evidence import RateMonitor, Restarts, Tally, confidence_sequence, start_share, unspent
 
 POWERS = range(4, -18, -1)
 

@@ -9,8 +9,7 @@ from scipy import stats
 from simulate_monitor import ALPHA, BATCHES, LABELS, LIMIT, NEVER, ROWS, Stream
 
 from drrej.monitor import evidence
-from drrej.monitor.evidence import LossDrift, RateMonitor, confidence_sequence
-from drrej.pipeline.drift import Tally
+from drrej.monitor.evidence import LossDrift, RateMonitor, Tally, confidence_sequence
 
 YEARS = 300
 

@@ -475,7 +475,7 @@ def test_late_labels_can_raise_the_alarm(world: Path, tmp_path: Path) -> None:
     assert (report.risk.value, report.risk.labels, report.state) == (None, 0, "ok")
     told = write_dump(tmp_path / "b.parquet", logits, wrong)
     state, report = monitor(source(told), rejector_of(world), state, MonitorOptions(late="a"))
-    assert [(alarm.monitor, alarm.batch, alarm.late) for alarm in state.alarms] == [("risk", "a", "a")]
+    assert [(alarm.monitor, alarm.batch) for alarm in state.alarms] == [("risk", "a")]
     assert MonitorState.from_json(state.to_json()) == state
 
 
@@ -650,7 +650,7 @@ DAMAGES: dict[str, Any] = {
     "nothing watched": lambda tree: tree["settings"].update(max_risk=None, min_coverage=None, drift=False),
     "evidence cut": lambda tree: tree["risk"]["restarts"]["log_values"].pop(),
     "edges": lambda tree: tree["drift"]["edges"].reverse(),
-    "an unknown alarm": lambda tree: tree.update(alarms=[{"monitor": "weather", "batch": "n0", "log_e": 9.0}]),
+    "an unknown alarm": lambda tree: tree.update(alarms=[{"monitor": "weather", "batch": "n0"}]),
     "a part cut": lambda tree: tree["by_prediction"]["0"].pop(),
     "a part with more accepted than rows": lambda tree: tree["by_prediction"].update({"0": [1, 2, 3, 4]}),
     "a negative bin": lambda tree: tree["drift"]["pool"].__setitem__(0, -1),

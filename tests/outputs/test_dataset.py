@@ -21,7 +21,6 @@ import drrej
 from drrej.documents.summaries import MaskSummary
 from drrej.engines.local import LocalEngine
 from drrej.outputs.dataset import LocalDataset
-from drrej.pipeline.drift import Tally, moved_parts, region_names
 
 LOGITS, LABELS = make_model(900, 5, seed=3)
 
@@ -471,17 +470,14 @@ def test_groups_without_labels(nights: Path) -> None:
         assert [look["group"] for look in report["looks"]] == names
         for look, folder in zip(report["looks"], ("dt=2", "dt=1"), strict=True):
             alone = json.loads(succeed("evaluate", f"nights/{folder}", *words, cwd=nights))
-            assert look["coverage"] == alone["coverage"]
+            assert look["coverage"].items() <= alone["coverage"].items()
             assert look["expected_accuracy"] == alone["expected_accuracy"]["value"]
             assert look["drift"]["distance"] == alone["drift"]["distance"]
             assert look["drift"]["p_value"] == min(1.0, 2 * alone["drift"]["p_value"])
-    moved = report["where"]["parts"]
-    assert {part["part"] for part in moved} >= {"1", "2"}
-    assert [abs(part["at_least"]) for part in moved] == sorted((abs(p["at_least"]) for p in moved), reverse=True)
     shown = succeed(
         "evaluate", "nights", "-r", "r.json", "--no-labels", "--report-by", "dt", "--verbose", cwd=nights
     ).decode()
-    assert "coverage by dt, against the rest: 2" in shown
+    assert "p-values are Bonferroni-corrected for 2 groups" in shown
     assert drrej.Report.from_json(json.dumps(report)) == report
 
 
@@ -504,22 +500,6 @@ def test_a_column_called_file_is_meant_before_the_file(nights: Path) -> None:
         )
     )
     assert sorted(look["group"] for look in report["looks"]) == ["x", "y"]
-
-
-def test_moved_parts_hold_all_together() -> None:
-    """Two tables of shares that have not moved: any claim at all has a chance of at most delta."""
-    rng = np.random.default_rng(5)
-    claims = 0
-    for _ in range(400):
-        tables = []
-        for parts in (6, 3):
-            chances = rng.dirichlet(np.ones(parts))
-            new, old = rng.multinomial(300, chances), rng.multinomial(900, chances)
-            pairs = zip(new.tolist(), old.tolist(), strict=True)
-            tables.append(("x", [(f"{part}", Tally(n, 300), Tally(m, 900)) for part, (n, m) in enumerate(pairs)]))
-        claims += bool(moved_parts(tables, 0.2))
-    assert claims <= 0.2 * 400
-    assert region_names([0.5, 1.0]) == ["below 0.5", "0.5 to 1", "1 or more"]
 
 
 # Many small files

@@ -1,4 +1,4 @@
-"""drrej plan: the tables against the numbers they stand for, the picture, and what is refused."""
+"""drrej plan: the tables against the numbers they stand for, and what is refused."""
 
 from __future__ import annotations
 
@@ -42,8 +42,6 @@ def test_a_plan_without_rows_is_that_of_each_question() -> None:
     assert (hopeless.fixed_cutoff, hopeless.risk_and_coverage) == (None, None)
     assert found.question is not None
     assert 0.96**found.question.least_accepted <= 0.1 < 0.96 ** (found.question.least_accepted - 1)
-    crossing = [rows for rows, power in first.powers if power >= 0.9]
-    assert min(crossing) >= rows_for_cutoff(question) * 0.999
     assert Plan.from_json(found.to_json()) == found
 
 
@@ -76,8 +74,8 @@ def test_what_rows_at_hand_promise_is_counted_from_them(folder: Path) -> None:
     assert caution == "'calibrate' or 'fit' has seen some of these rows, so fresh ones will look worse"
 
 
-def test_the_command_writes_tables_and_pictures(folder: Path, tmp_path: Path) -> None:
-    names = ["p.txt", "p.json", "p.md", "p.png", "p.svg", "p.pdf"]
+def test_the_command_writes_tables(folder: Path, tmp_path: Path) -> None:
+    names = ["p.txt", "p.json", "p.md"]
     words = [word for name in names for word in ("-o", tmp_path / name)]
     text = succeed("plan", "--risk", "0.05", "--error", "0.02", "--coverage", "0.6", *words).decode()
     assert (tmp_path / "p.txt").read_text() == text
@@ -85,17 +83,17 @@ def test_the_command_writes_tables_and_pictures(folder: Path, tmp_path: Path) ->
     tree = load_json(tmp_path / "p.json")
     assert f"{tree['needed'][0]['fixed_cutoff']:,}" in text
     assert "| 0.02 |" in (tmp_path / "p.md").read_text()
-    assert [(tmp_path / name).read_bytes()[:4] for name in names[3:]] == [b"\x89PNG", b"<?xm", b"%PDF"]
     dump = ["plan", folder / "new.parquet", "-r", folder / "fit.json"]
-    text = succeed(*dump, "--risk", "0.1", "-o", tmp_path / "d.svg").decode()
-    assert "these rows certify a risk of at most 0.1 at a coverage of" in text
-    svg = (tmp_path / "d.svg").read_text()
-    assert "bound, any cutoff" in svg
+    text = succeed(*dump, "--risk", "0.1").decode()
+    assert text.startswith("These rows certify a risk of at most 10 % at a coverage of")
     assert len(succeed(*dump).decode().splitlines()) == 24
     narrow = succeed(*dump, "--coverage", "0.5", "--format", "json")
     assert narrow.count(b'"any_cutoff"') == 1
     text = succeed(*dump, "--risk", "0.001", "--confidence", "0.99").decode()
-    assert "these rows certify no cutoff: --risk 0.001 --confidence 0.99 cannot be certified on 1500 rows" in text
+    said = (
+        "These rows do not certify a risk of at most 0.1 %: --risk 0.001 --confidence 0.99 cannot be certified on 1500"
+    )
+    assert text.startswith(said)
 
 
 @pytest.mark.parametrize(

@@ -203,9 +203,9 @@ def test_run_and_plan(world: dict[str, str], tmp_path: Path) -> None:
     assert stats.binom.sf(58, rows, 0.02) >= 0.8 > stats.binom.sf(58, rows - 1, 0.02)
     assert "how many rows are of class 'fraud'" in fail("plan", "--max-missed", "fraud=0.05")
     said = succeed("plan", world["fresh"], "-r", world["fitted"], "--overall-risk", "0.02").decode()
-    assert "these rows certify all of it at a coverage of" in said
+    assert "These rows certify all promises at a coverage of" in said
     said = succeed("plan", world["fresh"], "-r", world["fitted"], "--max-missed", "fraud=0.001").decode()
-    assert "these rows do not certify it: --max-missed fraud=0.001" in said
+    assert "These rows do not certify all promises: --max-missed fraud=0.001" in said
 
 
 def test_a_configured_accuracy_is_a_number_or_a_list(world: dict[str, str], tmp_path: Path) -> None:
