@@ -24,7 +24,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from drrej._version import __version__
-from drrej.cli.config import RENAMED, Configuration
+from drrej.cli.config import RENAMED, settings
 from drrej.cli.console import complain, is_terminal, show, silence
 from drrej.cli.options import Options, flag, grouped, option
 from drrej.errors import BadRowsError, DrrejError, OptionError
@@ -106,9 +106,9 @@ class Command(TyperCommand):
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         Options.configured = ()
         if not (ctx.resilient_parsing or {"help", "help_all"} & given.keys()):
-            settings = Configuration(ctx.parent).settings(str(self.name), given)
-            ctx.default_map = {name: setting.value for name, setting in settings.items()}
-            Options.configured = settings.keys()
+            configured = settings(ctx.parent, str(self.name), given)
+            ctx.default_map = {name: setting.value for name, setting in configured.items()}
+            Options.configured = configured.keys()
         return super().parse_args(ctx, args)
 
 
