@@ -53,15 +53,7 @@ def cascade(stages: StageOptions, input: Annotated[InputOptions, changed("join_o
     from drrej.pipeline.cascade import cascade as step
     from drrej.report.text import render_text
 
-    wanted = CascadeOptions(
-        accuracy=stages.accuracy,
-        key=stages.join_on,
-        confidence=stages.confidence,
-        review_cost=stages.review_cost,
-        loss=stages.loss,
-        calibrator=stages.calibrator,
-        seed=stages.seed,
-    )
+    wanted = stages.into(CascadeOptions, key=stages.join_on)
     workers, folder = engine.start(), stages.output
     if input.labels_from is not None:
         input = input.replaced(join_on=stages.join_on)

@@ -43,6 +43,7 @@ _PATHS = {"classes", "cost_matrix", "labels_from"}
 RENAMED = {
     "by": "it is --cutoff-by now (a cutoff for each group: threshold and run) or --report-by (figures for each group: "
     "evaluate, run and monitor)",
+    "review-limit": "it is --reviews now",
     "method": "it is gone: there is one method for each kind of target",
     **dict.fromkeys(
         ("tls-ca", "tls-cert", "tls-key"),
@@ -77,9 +78,10 @@ def configurable(context: Any) -> _Known:
         callback = context.command.get_command(context, command).callback
         for name, each in inspect.signature(callback).parameters.items():
             option = each.default
-            if isinstance(option, OptionInfo) and option.default is not ... and name not in _SAID_EACH_TIME:
-                if option.rich_help_panel is not None or name in _ALSO:
-                    known.setdefault(name, {})[command] = each
+            if not isinstance(option, OptionInfo) or option.default is ... or name in _SAID_EACH_TIME:
+                continue
+            if option.rich_help_panel is not None or name in _ALSO:
+                known.setdefault(name, {})[command] = each
     return known
 
 
@@ -98,7 +100,8 @@ def settings(context: Any, command: str, given: Collection[str] = ()) -> dict[st
     panels = {name: str(takers[command].default.rich_help_panel) for name, takers in known.items() if command in takers}
     rules = {name for name, panel in panels.items() if panel.startswith(_RULE)}
     merged: dict[str, Any] = {}
-    for layer in (*layers, dict.fromkeys(given)):
+    on_command_line: dict[str, Any] = dict.fromkeys(given)
+    for layer in (*layers, on_command_line):
         replaced = rules if rules & layer.keys() else set()
         merged = {name: setting for name, setting in merged.items() if name not in replaced} | layer
     return {name: setting for name, setting in merged.items() if name not in given}
@@ -177,7 +180,7 @@ def _of_file(path: Path, found: bool, command: str, commands: list[str], known: 
 
 
 def _files(named: str | None) -> dict[Path, bool]:
-    """The configuration files that count here, the weakest first, and whether each was found: the nearest, the named."""
+    """The configuration files that count here, the weakest first, and whether each was found or is `named`."""
     found = _nearest_file()
     if named is None:
         return {} if found is None else {found: True}

@@ -63,7 +63,7 @@ class InputOptions(Options):
         given = {name: vars(self)[name] for name in self.not_default() if name in DumpOptions.__struct_fields__}
         if "max_bad" in given and not given.keys() & {"on_bad_row", "on_bad_file"}:
             raise OptionError(
-                "--max-bad goes with --on-bad-row or --on-bad-file: without them the first bad row or file is an error"
+                "--max-bad requires --on-bad-row or --on-bad-file: without them the first bad row or file is an error"
             )
         if self.score is None:  # what is configured for such scores, or for regressions, has no meaning here
             for name in {"correct", "prediction", "lower_is_better"} - {*self.given()}:

@@ -83,21 +83,10 @@ def monitor(
     if dumps and files.rejector is None:
         raise OptionError("-r REJECTOR is needed: the one whose masks are used")
     for name in [name for name in watch.given() if name != "reset" and not dumps]:
-        raise OptionError(f"{long_flag(name)} goes with the DUMP of a batch")
+        raise OptionError(f"{long_flag(name)} requires the DUMP of a batch")
     if not dumps and files.rejector is not None:
-        raise OptionError("-r goes with the DUMP of a batch; without one the state is only shown")
-    wanted = MonitorOptions(
-        max_risk=watch.max_risk,
-        min_coverage=watch.min_coverage,
-        drift=False if watch.no_drift else None,
-        by=watch.report_by,
-        confidence=watch.confidence,
-        batch=watch.batch,
-        late=watch.late,
-        reset=watch.reset,
-        on_unseen_group=watch.on_unseen_group,
-        audited=watch.audited,
-    )
+        raise OptionError("-r requires the DUMP of a batch; without one the state is only shown")
+    wanted = watch.into(MonitorOptions, drift=False if watch.no_drift else None, by=watch.report_by)
     with ExitStack() as stack:
         places = open_files(stack, paths, files.force)
         if dumps or watch.reset is not None:

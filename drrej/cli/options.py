@@ -10,8 +10,9 @@ import inspect
 from collections.abc import Callable, Container, Iterable, Sequence
 from contextlib import ExitStack
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
 
+from msgspec import Struct
 from typer.models import OptionInfo
 
 from drrej.cli.console import long_flag, progress, warn
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from drrej.engines import Progress
     from drrej.engines.protocol import Engine
     from drrej.outputs.destinations import OutputFile
+
+S = TypeVar("S", bound=Struct)
 
 STREAM = "-"
 """Standard input or output."""
@@ -65,6 +68,17 @@ class Options:
     def given(self) -> list[str]:
         """Those of them that were said for this run: what is configured for many may have no meaning in one."""
         return [name for name in self.not_default() if name not in Options.configured]
+
+    def into(self, kind: type[S], **more: Any) -> S:
+        """The options as the library takes them: those that `kind` has fields for, and `more`; None is its default."""
+        same = [name for name in vars(self).keys() & kind.__struct_fields__ if vars(self)[name] is not None]
+        return kind(**{name: vars(self)[name] for name in same} | more)
+
+    def check_needs(self, **needs: str) -> None:
+        """Raise when an option has a value but the one that it needs does not."""
+        there = self.not_default()
+        for name in [name for name, needed in needs.items() if name in there and needed not in there]:
+            raise OptionError(f"{long_flag(name)} requires {long_flag(needs[name])}")
 
     def replaced(self, **changes: Any) -> Self:
         """The same group with other values."""

@@ -98,7 +98,7 @@ def plan(options: PlanOptions, input: InputOptions, engine: EngineOptions, dumps
 
 
 def _check(dumps: bool, options: PlanOptions, reading: Sequence[str]) -> None:
-    """Raise when options do not go together."""
+    """Raise when options contradict each other."""
     if options.accuracy and options.risk:
         raise OptionError("--accuracy and --risk are the same promise; give one of them")
     if dumps and options.rejector is None:
@@ -106,9 +106,9 @@ def _check(dumps: bool, options: PlanOptions, reading: Sequence[str]) -> None:
     if dumps and options.error:
         raise OptionError("--error is for a plan without a dump: here the rows say it")
     if dumps and not options.risk and not options.accuracy and options.power is not None:
-        raise OptionError("--power goes with --risk R: the chance to certify it")
+        raise OptionError("--power requires --risk R: the chance to certify it")
     if not dumps and (options.rejector is not None or set(reading) - {"quiet", "cluster"}):
-        raise OptionError("-r, --jobs and the options on how to read go with a DUMP; name one, or leave them out")
+        raise OptionError("-r, --jobs and the options on how to read require a DUMP; name one, or leave them out")
 
 
 def _rendered(plan: Plan, kind: str) -> bytes:

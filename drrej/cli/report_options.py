@@ -89,29 +89,19 @@ class ReportOptions(Options):
             raise OptionError("--title is for a page; it requires -o FILE.html")
         if self.baseline_dump and join_on is None:
             raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
-        if self.baseline_rejector and not self.baseline_dump:
-            raise OptionError("--baseline-rejector goes with --baseline-dump")
-        if self.ood_cost is not None and self.ood is None:
-            raise OptionError("--ood-cost goes with --ood COL")
+        self.check_needs(baseline_rejector="baseline_dump", ood_cost="ood", rival_order="rival")
         if examples == []:
             raise OptionError("--examples: name the columns to show, e.g. --examples id")
-        return EvaluateOptions(
+        return self.into(
+            EvaluateOptions,
             points=[Point.parse(text)[0] for text in self.metric or []],
-            intervals=self.intervals,
-            classwise=self.classwise,
             by=self.report_by,
             rivals=self.rivals(),
             labels=not (self.no_labels or self.audited),
-            audited=self.audited,
-            minutes=self.minutes,
-            ood=self.ood,
-            ood_cost=1.0 if self.ood_cost is None else self.ood_cost,
-            on_unseen_group=self.on_unseen_group,
             baseline=None if self.baseline is None else read_baseline(self.baseline),
+            baseline_dump=None,  # it is opened later
             pictures=any(kind in DRAWN for kind in kinds),
             examples=examples,
-            group=self.group,
-            title=self.title,
             model=None if rejector == STREAM else rejector.rsplit("/", 1)[-1],
         )
 
@@ -122,8 +112,6 @@ class ReportOptions(Options):
         scores, orders = self.rival or [], self.rival_order or ["high"]
         if not set(orders) <= {"high", "low"}:
             raise OptionError("--rival-order: it must be high or low")
-        if self.rival_order and not scores:
-            raise OptionError("--rival-order goes with --rival COL")
         if len(orders) not in (1, len(scores)):
             raise OptionError(f"--rival-order: give it once, or once for each of the {len(scores)} --rival columns")
         pairs = zip(scores, orders * len(scores) if len(orders) == 1 else orders, strict=True)

@@ -52,12 +52,7 @@ class CalibrationOptions(Options):
         """As the library takes them."""
         from drrej.pipeline.calibrate import CalibrateOptions
 
-        return CalibrateOptions(
-            precision=self.precision or "auto",
-            memory=bytes_of(self.memory),
-            floor=self.floor,
-            calibrator=self.calibrator,
-        )
+        return self.into(CalibrateOptions, memory=bytes_of(self.memory))
 
 
 class ObjectiveOptions(Options):
@@ -95,9 +90,9 @@ class ObjectiveOptions(Options):
                 f"which contradicts --alpha {alpha:g}; give one of them"
             )
         if (self.loss == CostLoss.name) != (self.cost_matrix is not None):
-            raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
+            raise OptionError("--loss cost and --cost-matrix FILE require each other; give both or neither")
         if (self.loss == ColumnLoss.name) != (self.loss_column is not None):
-            raise OptionError("--loss column and --loss-column COL go together; give both or neither")
+            raise OptionError("--loss column and --loss-column COL require each other; give both or neither")
         loss: str | Loss | None = self.loss
         if self.cost_matrix is not None:
             loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))

@@ -68,7 +68,7 @@ class RunFiles(Options):
     group: str | None = rare("Rows with the same value, such as a patient, stay together.", "COL", ROWS)
 
     def division(self, dumps: list[str] | None, certified: bool = False) -> SplitOptions | None:
-        """How rows are divided, if they are; raises when options do not go together.
+        """How rows are divided, if they are; raises when options contradict each other.
 
         Where a rule can be certified, the number of rows decides how many of them fit.
         """
@@ -181,14 +181,13 @@ def run(
 
     rule = recipe.replaced(confidence=recipe.confidence or None).rule("mse", "mae")
     divided = files.division(dumps, certified=rule.can_be_certified)
-    if recipe.temperature is not None and recipe.memory is not None:
-        raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
-    if recipe.temperature is not None and recipe.calibrator is not None:
-        raise OptionError("--calibrator says what is fitted; it does not go with --temperature T, which is given")
+    for name in [name for name in ("memory", "calibrator") if name in recipe.not_default()]:
+        if recipe.temperature is not None:
+            raise OptionError(f"--{name} cannot be combined with --temperature T: nothing is fitted then")
     check_table(files.table)
     if dumps and input.on_bad_row != "error":
         raise OptionError(
-            f"--on-bad-row {input.on_bad_row} goes with --test: rows without usable scores cannot be divided"
+            f"--on-bad-row {input.on_bad_row} requires --test: rows without usable scores cannot be divided"
         )
     gates = gates_of(report.gate)
     wanted = replace(
@@ -216,7 +215,7 @@ def run(
         used = run_rows(sources, divided)
         found = recipe.make(used, rule, ratio, divided, table="table" in places)
         made = evaluate(used.test, found.rejector, gates, report.completed(wanted, found.rejector, input, workers))
-        kept = MaskOptions(names_of(input.keep), input.on_bad_row, input.on_unseen_group)
+        kept = input.into(MaskOptions, keep=names_of(input.keep))
         counts = reject(used.test, found.rejector, places[FILES[0]], kept)
         _write(places, found, made)
     _warn(used, found, divided, engine.quiet)

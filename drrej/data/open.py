@@ -46,7 +46,7 @@ _REMOTE_LOOKS = 32
 _FIRST_ROWS = 256
 """Rows that are looked at to learn the number of classes."""
 
-_TOGETHER = "`labels_from=FILE` and `join_on=COL` go together: COL is the key column that both files have"
+_TOGETHER = "`labels_from=FILE` and `join_on=COL` require each other: COL is the key column of both files"
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """Numbers that are written as int64 would be: 007 stays text."""
@@ -156,13 +156,13 @@ def _check_options(options: DumpOptions) -> None:
             "with `classes`"
         )
     if options.normalize and options.input in (None, "logits"):
-        raise OptionError("`normalize` goes with `input=probs`: logits have no sum to divide by")
+        raise OptionError("`normalize` requires `input=probs`: logits have no sum to divide by")
     if options.normalize and options.binary:
-        raise OptionError("`normalize` does not go with `binary`: one score per row has no sum to divide by")
+        raise OptionError("`normalize` cannot be combined with `binary`: one score per row has no sum to divide by")
     if options.join_on is not None and options.labels_from is None:
         raise OptionError(_TOGETHER)
     if options.labels_from is not None and options.join_on is None and options.on_missing_label == "skip":
-        raise OptionError("`on_missing_label=skip` goes with `join_on=COL`: without keys, every row needs its label")
+        raise OptionError("`on_missing_label=skip` requires `join_on=COL`: without keys, every row needs its label")
 
 
 def _groups(number: int, info: FileInfo) -> Iterator[RowGroup]:

@@ -65,7 +65,7 @@ def test_what_is_configured_for_others_does_not_stop_a_command(folder: Path) -> 
     (folder / "t.json").write_bytes(succeed("threshold", "val.parquet", "-r", "r.json", "--coverage", "0.5"))
     succeed("monitor", "state.json", "val.parquet", "-r", "t.json", "--max-risk", "0.9", "-q")
     succeed("monitor", "state.json")
-    assert "--confidence goes with" in fail("monitor", "state.json", "--confidence", "0.9")
+    assert "--confidence requires" in fail("monitor", "state.json", "--confidence", "0.9")
     assert drrej("evaluate", "val.parquet", "-r", "t.json").code == 0
     assert "--prediction: it is for a regression" in fail(
         "evaluate", "val.parquet", "-r", "t.json", "--prediction", "p"
