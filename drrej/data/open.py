@@ -27,7 +27,7 @@ from drrej.data.columns import (
     root_of,
     storage_type,
 )
-from drrej.data.confidence import check_correct, correct_kind, find_columns, find_correct, in_words
+from drrej.data.confidence import correct_kind, find_columns, find_correct, in_words
 from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.files import DumpFile, FileInfo, Request
 from drrej.data.formats import format_of, has_no_keys, read_table
@@ -355,8 +355,10 @@ def _find_labels(
         return kind_of(found.type, f"{look.file.name}: column '{label}'", look.info.typed)
 
     if labelled and options.labels_from is None:
-        scored = options.score is not None
-        label = check_correct(schema, options, first) if scored else find_label(schema, options.label, first)
+        if options.score is not None:
+            label = str(find_correct(schema, options, first, needed=True))
+        else:
+            label = find_label(schema, options.label, first)
         kinds = [kind_in(look, label) for look in filled]
         return label, kinds[0], None
     known = likely_label(schema) if options.label is None else options.label
