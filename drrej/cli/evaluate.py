@@ -23,7 +23,6 @@ from drrej.cli.report_options import (
     finish,
     format_of,
     gates_of,
-    reports_errors,
     rows_words,
     shown,
     written,
@@ -53,7 +52,6 @@ class ReportFiles(Options):
     verbose: bool = flag("Print the whole report, not only the summary.")
 
 
-@reports_errors
 def evaluate(
     dumps: Dumps,
     files: ReportFiles,

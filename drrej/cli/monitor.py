@@ -11,7 +11,7 @@ import typer
 from drrej.cli.console import long_flag, say_notes, show, warn
 from drrej.cli.input_options import BatchInput, MaskInput, OnUnseen, OptionalDumps, read_rejector
 from drrej.cli.options import STREAM, EngineOptions, Options, OutputOptions, flag, open_files, option, rare, rare_flag
-from drrej.cli.report_options import ReportOptions, finish, format_of, gates_of, reports_errors
+from drrej.cli.report_options import ReportOptions, finish, format_of, gates_of
 from drrej.errors import MonitorError, OptionError
 
 ENDINGS = (".html", ".json", ".md", ".prom", ".txt")
@@ -49,7 +49,6 @@ class MonitorFiles(Options):
     gate: list[str] | None = ReportOptions.gate
 
 
-@reports_errors
 def monitor(
     state: Annotated[str, typer.Argument(metavar="STATE", hidden=True)],
     files: MonitorFiles,

@@ -7,7 +7,7 @@ its attribute. Help texts have no square brackets: rich would take them for mark
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
@@ -49,8 +49,8 @@ rare_flag = partial(flag, hidden=True)
 class Options:
     """A group of options: the class declares them as attributes, and an object of it has their values."""
 
-    configured: ClassVar[Container[str]] = ()
-    """The options of the command that files and variables set; it notes them before it has values."""
+    configured: ClassVar[Mapping[str, Any]] = {}
+    """The options of the command that files and variables set, with their values; it notes them before it is parsed."""
 
     def __init__(self, **given: Any) -> None:
         self.__dict__.update({name: each.default for name, each in self.declared().items()} | given)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
@@ -150,34 +149,16 @@ def format_of(path: str, shown: str, endings: Collection[str]) -> str:
     return kind
 
 
-def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose errors are also where CI looks: in JUnit files, and on standard output as its format has them."""
-
-    @wraps(command)
-    def run(**groups: Any) -> None:
-        try:
-            command(**groups)
-        except typer.Exit:
-            raise
-        except Exception as error:
-            with suppress(DrrejError, OSError):  # what is reported is the first error
-                files = groups["files"]
-                outputs = files.output if isinstance(files.output, list) else []
-                report_error(in_flags(redacted(str(error))), files.format, outputs, files.force)
-            raise
-
-    return run
-
-
-def report_error(message: str, format: str | None, outputs: Sequence[str], force: bool) -> None:
-    """Write an error in the format of standard output, and in place of JUnit files."""
+def report_error(message: str, format: str, outputs: Sequence[str], force: bool) -> None:
+    """Write an error where CI looks: on standard output as its format has it, and in place of JUnit files."""
     from drrej.outputs.destinations import OutputFile
     from drrej.report.ci import command, junit_error
 
-    if format in ("github", "junit"):
-        show(command("error", "drrej", message) if format == "github" else junit_error(message))
-    for path in outputs:
-        if path.lower().endswith(".xml"):
+    message = in_flags(redacted(message))
+    with suppress(DrrejError, OSError):  # what is reported is the first error
+        if format in ("github", "junit"):
+            show(command("error", "drrej", message) if format == "github" else junit_error(message))
+        for path in outputs:
             with OutputFile(path, force) as file:
                 file.write_text(junit_error(message))
                 file.commit()

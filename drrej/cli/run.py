@@ -20,7 +20,6 @@ from drrej.cli.report_options import (
     ReportOptions,
     finish,
     gates_of,
-    reports_errors,
     rows_words,
     shown,
     written,
@@ -156,7 +155,6 @@ RunReport = Annotated[
 ]
 
 
-@reports_errors
 def run(
     files: RunFiles,
     recipe: Recipe,
