@@ -24,11 +24,9 @@ class WatchOptions(Options):
     max_risk: float | None = option("Alarm when the risk of accepted rows is above R.", "R", WATCHED)
     min_coverage: float | None = option("Alarm when the coverage is below C.", "C", WATCHED)
     no_drift: bool = flag("No alarm when the losses drift (needs no labels).", panel=WATCHED)
-    confidence: float | None = option(
-        "Chance that there is no false alarm of any, ever.", "P", WATCHED, show_default="0.95"
-    )
-    report_by: str | None = rare("Also say which groups of a column moved.", "COL", WATCHED)
-    batch: str | None = option("What to call the batch.", "NAME", BATCH, show_default="the file's name")
+    confidence: float | None = option("Probability of never raising a false alarm.", "P", WATCHED, show_default="0.95")
+    report_by: str | None = rare("Also report which groups of a column moved.", "COL", WATCHED)
+    batch: str | None = option("Name of the batch.", "NAME", BATCH, show_default="the file's name")
     late: str | None = option("Count the labels of an earlier batch; DUMP is its dump again.", "NAME", BATCH)
     audited: bool = rare_flag("Labels are those of 'drrej reject --audit'.", panel=BATCH)
     reset: str | None = option("End the monitor, record why, and start anew with this batch or the next.", "WHY", BATCH)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from copy import copy
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
 
@@ -88,6 +89,14 @@ class Options:
 def changed(*left_out: str, **declared: Any) -> dict[str, Any]:
     """What a command changes in a group, in `Annotated[GROUP, ...]`: options that it lacks, or declares anew."""
     return {**dict.fromkeys(left_out), **declared}
+
+
+def rarer(group: type[Options], *names: str) -> dict[str, OptionInfo]:
+    """Options of a group as ones that are not for everyday use, for a command that has many."""
+    options = {name: copy(group.declared()[name]) for name in names}
+    for each in options.values():
+        each.hidden = True
+    return options
 
 
 def grouped(command: Callable[..., None], *more: type[Options]) -> Callable[..., None]:

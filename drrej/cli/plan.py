@@ -23,23 +23,23 @@ ENDINGS = (".txt", ".json", ".md", ".png", ".svg", ".pdf")
 class PlanOptions(Options):
     """What is to be promised and what is expected, the rejector whose rows are planned with, where the plan goes."""
 
-    accuracy: list[str] | None = option("The accuracy of accepted rows to promise; CLASS=A. Repeatable.", "A")
+    accuracy: list[str] | None = option("Accuracy of accepted rows to guarantee; CLASS=A. Repeatable.", "A")
     risk: list[str] | None = option("The same as an error rate: 1 - A, or CLASS=R. Repeatable.", "R")
     max_missed: list[str] | None = RuleOptions.max_missed
     overall_risk: float | None = RuleOptions.overall_risk
     class_share: list[str] | None = option(
         "Without a dump: the share of rows of a class that is named. Repeatable.", "CLASS=P"
     )
-    confidence: float = option("The probability that the promise is kept.", "P", default=0.95)
+    confidence: float = option("Probability that the guarantee holds.", "P", default=0.95)
     coverage: float | None = option("The coverage to reach.", "C", show_default="0.8; with a dump, all")
     error: list[float] | None = option(
         "Error rate that is expected among accepted rows. Repeatable.", "E", show_default="0, 1/4, 1/2 and 3/4 of R"
     )
-    power: float | None = option("The wanted chance that the rows certify it.", "Q", show_default="0.8")
+    power: float | None = option("Wanted probability that the rows certify it.", "Q", show_default="0.8")
     rejector: str | None = rejector_option()
     output: list[str] | None = option("Also write .txt .json .md .png .svg .pdf. Repeatable.", "FILE")
     force: bool = OutputOptions.force
-    format: Literal["text", "json", "markdown"] = option("What goes to standard output.", default="text")
+    format: Literal["text", "json", "markdown"] = option("Format of standard output.", default="text")
 
     def rule(self) -> Rule | None:
         """What is to be promised."""

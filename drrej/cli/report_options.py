@@ -44,33 +44,33 @@ class ReportOptions(Options):
     )
     metric: list[str] | None = rare("Also report a point such as accuracy@coverage=0.9. Repeatable.", "POINT", REPORT)
     report_by: str | None = option("Also report by a column, by 'prediction' or by 'label'.", "COL", REPORT)
-    intervals: bool = rare_flag("Also give intervals of the areas and of coverages at a risk.", panel=REPORT)
-    classwise: bool = rare_flag("Also give the calibration error of each class's probability.", panel=REPORT)
-    title: str | None = rare("Heads the page.", "TEXT", REPORT)
-    compare: bool = rare_flag("Also judge the usual scores: max probability, entropy, margin, ...", panel=COMPARISONS)
-    rival: list[str] | None = rare("Also judge a column as score. Repeatable.", "COL", COMPARISONS)
+    intervals: bool = rare_flag("Also report intervals for the areas and for coverages at a risk.", panel=REPORT)
+    classwise: bool = rare_flag("Also report the calibration error of each class's probability.", panel=REPORT)
+    title: str | None = rare("Report title.", "TEXT", REPORT)
+    compare: bool = rare_flag("Also evaluate the usual scores: max probability, entropy, ...", panel=COMPARISONS)
+    rival: list[str] | None = rare("Also evaluate a column as a score. Repeatable.", "COL", COMPARISONS)
     rival_order: list[str] | None = rare(
         "Which end of --rival is accepted first; once, or once for each.", "high|low", COMPARISONS, show_default="high"
     )
-    rejected: list[str] | None = rare("Also judge another rejector's mask. Repeatable.", "COL", COMPARISONS)
+    rejected: list[str] | None = rare("Also evaluate another rejector's mask. Repeatable.", "COL", COMPARISONS)
     baseline: str | None = rare("Also report differences to an earlier report (JSON).", "FILE", COMPARISONS)
     baseline_dump: list[str] | None = rare(
         "Differences to a dump of the same rows, paired by --join-on. Repeatable.", "DUMP", COMPARISONS
     )
     baseline_rejector: str | None = rare("Rejector of --baseline-dump.", "FILE", COMPARISONS, show_default="the same")
-    no_labels: bool = flag("Only what needs no labels: coverage, expected accuracy, drift.", panel=REPORT)
+    no_labels: bool = flag("Report only what needs no labels: coverage, expected accuracy, drift.", panel=REPORT)
     audited: bool = rare_flag(
         "Labels are those of 'drrej reject --audit': a random sample of the accepted rows.", panel=REPORT
     )
-    minutes: float | None = rare("Minutes that the review of a row takes: also report hours.", "M", REPORT)
+    minutes: float | None = rare("Minutes to review one row: also report hours.", "M", REPORT)
     examples: str | None = rare("Also show these columns of some rejected rows and accepted errors.", "COLS", REPORT)
-    ood: str | None = rare("Rows where this column is true belong to no class: judge them apart.", "COL", REPORT)
+    ood: str | None = rare("Column that is true for rows of no class: report on them separately.", "COL", REPORT)
     ood_cost: float | None = rare(
-        "What accepting a row of no class costs, as a multiple of an error.", "X", REPORT, show_default="1"
+        "Cost of accepting a row of no class, as a multiple of an error.", "X", REPORT, show_default="1"
     )
     on_unseen_group: OnUnseen = MaskInput.on_unseen_group
     group: str | None = rare(
-        "Tells rows with the same scores apart, as an id does; else they count once.", "COL", REPORT
+        "Column that tells rows with equal scores apart, such as an id; else they count once.", "COL", REPORT
     )
 
     def options(self, rejector: str, kinds: Collection[str], join_on: str | None) -> EvaluateOptions:
@@ -87,7 +87,7 @@ class ReportOptions(Options):
         if self.title is not None and "html" not in kinds:
             raise OptionError("--title is for a page; it requires -o FILE.html")
         if self.baseline_dump and join_on is None:
-            raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
+            raise OptionError("--baseline-dump requires --join-on COL: the key column that pairs the rows")
         self.check_needs(baseline_rejector="baseline_dump", ood_cost="ood", rival_order="rival")
         if examples == []:
             raise OptionError("--examples: name the columns to show, e.g. --examples id")

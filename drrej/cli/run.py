@@ -11,9 +11,19 @@ from msgspec.structs import replace
 
 from drrej.cli.build import StartOptions, ThresholdFiles, check_table, warn_calibration
 from drrej.cli.console import say_notes, warn
-from drrej.cli.evaluate import ReportFiles
 from drrej.cli.input_options import MaskInput, OptionalDumps, check_one_stdin, check_spared, names_of
-from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, option, rare
+from drrej.cli.options import (
+    REQUIRED,
+    EngineOptions,
+    Options,
+    OutputOptions,
+    changed,
+    open_files,
+    option,
+    rare,
+    rare_flag,
+    rarer,
+)
 from drrej.cli.reject import warn_bad_rows
 from drrej.cli.report_options import (
     REPORT,
@@ -49,8 +59,8 @@ class RunFiles(Options):
 
     output: str = option("Directory for the results.", "DIR", default=REQUIRED)
     force: bool = OutputOptions.force
-    format: TextFormat = rare("What goes to standard output, as in evaluate.", "FORMAT", default="text")
-    verbose: bool = ReportFiles.verbose
+    format: TextFormat = rare("Format of standard output, as in evaluate.", "FORMAT", default="text")
+    verbose: bool = rare_flag("Print the whole report, not only the summary.")
     table: str | None = ThresholdFiles.table
     val: list[str] | None = option("Rows to calibrate, fit and choose on. Repeatable.", "DUMP", ROWS)
     test: list[str] | None = option("Rows to report on and to mask. Repeatable.", "DUMP", ROWS)
@@ -58,13 +68,13 @@ class RunFiles(Options):
         "Fresh rows to choose the threshold on. Repeatable.", "DUMP", ROWS, show_default="--val"
     )
     split: str | None = option(
-        "Shares of DUMP to fit, choose and test; of four the first is to calibrate. With --val: A,B of it.",
+        "Shares of DUMP to fit, choose and test; a fourth, first, is to calibrate. With --val: A,B.",
         "A,B,C",
         ROWS,
         show_default="14,56,30, with at least 50 rows to fit; 40,30,30 for --tau and costs",
     )
-    seed: int | None = rare("Another seed, another split.", "N", ROWS, show_default="0")
-    group: str | None = rare("Rows with the same value, such as a patient, stay together.", "COL", ROWS)
+    seed: int | None = rare("Random seed for the split.", "N", ROWS, show_default="0")
+    group: str | None = rare("Keep rows with the same value, such as a patient, together.", "COL", ROWS)
 
     def division(self, dumps: list[str] | None, certified: bool = False) -> SplitOptions | None:
         """How rows are divided, if they are; raises when options contradict each other.
@@ -133,9 +143,10 @@ Recipe = Annotated[
     RecipeOptions,
     changed(
         *("mse", "mae", "group", "clip"),
+        **rarer(RecipeOptions, "risk", "max_missed", "cutoff_by", "loss"),
         calibrator=rare("How scores are calibrated, as in calibrate.", "NAME", show_default="temperature"),
         confidence=option(
-            "Make the rule hold on new rows with probability P; 0 for no guarantee.",
+            "Guarantee the target on new rows with probability P; 0 for no guarantee.",
             "P",
             GUARANTEE,
             show_default="0.95 on fresh rows, if there are enough",
@@ -148,9 +159,7 @@ RunReport = Annotated[
     ReportOptions,
     changed(
         *("no_labels", "audited", "examples", "ood", "ood_cost", "on_unseen_group", "group"),
-        report_by=option(
-            "Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"
-        ),
+        report_by=rare("Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"),
     ),
 ]
 
@@ -159,7 +168,7 @@ def run(
     files: RunFiles,
     recipe: Recipe,
     report: RunReport,
-    input: MaskInput,
+    input: Annotated[MaskInput, changed(**rarer(MaskInput, "keep", "on_bad_row", "score"))],
     engine: EngineOptions,
     dumps: OptionalDumps = None,
 ) -> None:

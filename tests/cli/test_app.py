@@ -98,7 +98,7 @@ def test_a_failed_step_fails_the_steps_after_it(tmp_path: Path, val: str) -> Non
     done = shell(f"drrej calibrate missing.parquet | drrej fit {val} -r - -o out.json", tmp_path)
     assert done.returncode == 2
     assert "missing.parquet: no such file" in done.stderr
-    assert "standard input: no rejector: it is empty; the step before it in the pipe failed" in done.stderr
+    assert "standard input: it is empty; the step before it in the pipe failed" in done.stderr
     assert os.listdir(tmp_path) == []
 
 

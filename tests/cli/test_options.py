@@ -757,7 +757,7 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ("calibrate val.parquet --tls-ca x", "--tls-ca: it is gone: certificates come from Dask's own configuration"),
         ("evaluate val.parquet -r r.json --rival-order low", "--rival-order requires --rival"),
         ("evaluate val.parquet -r r.json --baseline-rejector r.json", "--baseline-rejector requires --baseline-dump"),
-        ("evaluate val.parquet -r r.json --baseline-dump val.parquet", "--baseline-dump needs --join-on COL"),
+        ("evaluate val.parquet -r r.json --baseline-dump val.parquet", "--baseline-dump requires --join-on COL"),
         ("run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --memory 1G", "--memory is for"),
         (
             "run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --calibrator vector",

@@ -418,10 +418,10 @@ def test_a_file_of_another_model_does_not_push_out_the_others(nights: Path) -> N
 def test_all_bad_is_an_error(nights: Path) -> None:
     for path in (nights / "nights").rglob("*.parquet"):
         path.write_bytes(b"PAR1")
-    assert "(none of the 2 files is good)" in reject(nights, "-o", "scored/", *SKIP, code=2)[-1]
+    assert "(all 2 files are bad)" in reject(nights, "-o", "scored/", *SKIP, code=2)[-1]
     write_dump(nights / "nan.parquet", np.full((5, 5), np.nan), LABELS[:5])
     for words in (["calibrate", "nan.parquet"], ["evaluate", "nan.parquet", "-r", "r.json", "--no-labels"]):
-        assert "(5 of 5 rows are bad, none is good)" in fail(*words, *SKIP, cwd=nights)
+        assert "(5 of 5 rows are bad, all of them)" in fail(*words, *SKIP, cwd=nights)
 
 
 # Logs
