@@ -90,7 +90,8 @@ def settings(context: Any, command: str, given: Collection[str] = ()) -> dict[st
 
     A rule on the command line takes the place of every configured one, and one in a variable that of the files.
     """
-    variables = [name for name in os.environ if name.startswith(PREFIX) and name not in _OTHER_VARIABLES]
+    variables = [name for name, text in os.environ.items() if text and name.startswith(PREFIX)]
+    variables = [name for name in variables if name not in _OTHER_VARIABLES]
     files = _files(context.params["config"])
     if not (files or variables):
         return {}
@@ -118,6 +119,9 @@ def _kind(name: str, parameter: inspect.Parameter) -> Any:
 def _values(where: str, key: str, value: Any, known: _Known, text: bool = False) -> dict[str, Any]:
     """The value of a key for each of the commands that take it; one of them must. A variable's value is a `text`."""
     name, values = _parameter(key), {}
+    if name not in known:
+        near = _instead(name, [key_of(each) for each in known])
+        raise OptionError(f"{where}: there is no option of this name that can be configured{near}")
     for command, parameter in known[name].items():
         kind = _kind(name, parameter)
         is_list = text and list[str] in (kind, *get_args(kind))
@@ -132,11 +136,8 @@ def _values(where: str, key: str, value: Any, known: _Known, text: bool = False)
 def _of_variables(variables: list[str], command: str, known: _Known) -> dict[str, Setting]:
     found = {}
     for variable in variables:
-        name, text = _parameter(variable.removeprefix(PREFIX).lower()), os.environ[variable]
-        if name not in known:
-            near = _instead(name, variable, [PREFIX + key_of(each).replace("-", "_").upper() for each in known])
-            raise OptionError(f"{variable}: no option of this name can be set by a variable{near}")
-        values = _values(variable, name, text, known, text=True) if text else {}
+        name = _parameter(variable.removeprefix(PREFIX).lower())
+        values = _values(variable, name, os.environ[variable], known, text=True)
         if command in values:
             found[name] = Setting(values[command], variable)
     return found
@@ -148,12 +149,8 @@ def _of_file(path: Path, found: bool, command: str, commands: list[str], known: 
     If the file was `found`, not named, it may belong to whoever wrote a cloned repository.
     """
 
-    def setting(key: str, value: Any, takers: _Known, nobody: str) -> dict[str, Setting]:
-        name = _parameter(key)
-        if name not in takers:
-            near = _instead(name, key, [key_of(each) for each in takers])
-            raise OptionError(f"{path}: {key}: {nobody} option of this name that can be configured{near}")
-        values = _values(f"{path}: {key}", key, value, takers)
+    def setting(key: str, value: Any, takers: _Known) -> dict[str, Setting]:
+        name, values = _parameter(key), _values(f"{path}: {key}", key, value, takers)
         if found and (name in _NAMED or (name in _PATHS and "://" in value)):
             raise OptionError(
                 f"{path}: {key} cannot be set by a file that is found: it names a cluster or an input; say "
@@ -169,13 +166,13 @@ def _of_file(path: Path, found: bool, command: str, commands: list[str], known: 
     own: dict[str, Setting] = {}
     for key, value in _read(path, found).items():
         if not isinstance(value, dict):
-            common |= setting(key, value, known, "no command has an")
+            common |= setting(key, value, known)
             continue
         if key not in commands:
-            raise OptionError(f"{path}: [{key}] is not the name of a command{_instead(key, key, commands)}")
+            raise OptionError(f"{path}: [{key}] is not the name of a command{_instead(key, commands)}")
         of_command = {name: {key: takers[key]} for name, takers in known.items() if key in takers}
         for each, each_value in value.items():
-            own |= setting(each, each_value, of_command, f"drrej {key} has no")
+            own |= setting(each, each_value, of_command)
     return common | own
 
 
@@ -234,14 +231,14 @@ def key_of(name: str) -> str:
     return long_flag(name).removeprefix("--")
 
 
-def _instead(name: str, written: str, known: Iterable[str]) -> str:
+def _instead(name: str, known: Iterable[str]) -> str:
     """What a name that is not known may have been meant for."""
     from difflib import get_close_matches
 
     old = name.replace("_", "-")
     if old in RENAMED:
         return f"; {RENAMED[old]}"
-    found = get_close_matches(written, list(known), n=1)
+    found = get_close_matches(old, list(known), n=1)
     return f"; did you mean {found[0]}?" if found else ""
 
 

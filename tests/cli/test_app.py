@@ -127,7 +127,7 @@ def test_a_full_disk_is_an_error(val: str) -> None:
 
 
 def test_standard_input_cannot_be_both() -> None:
-    assert "cannot be both" in fail("fit", "-", "-r", "-")
+    assert "only one input" in fail("fit", "-", "-r", "-")
 
 
 def test_a_traceback_only_when_asked_for(tmp_path: Path) -> None:

@@ -115,14 +115,14 @@ def test_files_are_relative_to_the_file_that_names_them(folder: Path, monkeypatc
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("lable = 'y'", "lable: no command has an option of this name that can be configured; did you mean label?"),
+        ("lable = 'y'", "lable: there is no option of this name that can be configured; did you mean label?"),
         ("by = 'site'", "can be configured; it is --cutoff-by now"),
         ("tls-ca = 'ca.pem'", "can be configured; it is gone: certificates come from Dask's own configuration"),
         ("[evaluat]\njobs = 1", "[evaluat] is not the name of a command; did you mean evaluate?"),
-        ("[calibrate]\ncoverage = 0.5", "coverage: drrej calibrate has no option of this name that can be configured"),
-        ("output = 'x'", "output: no command has an option of this name"),
-        ("force = true", "force: no command has an option of this name"),
-        ("allow-reuse = true", "allow-reuse: no command has an option of this name"),
+        ("[calibrate]\ncoverage = 0.5", "coverage: there is no option of this name that can be configured"),
+        ("output = 'x'", "output: there is no option of this name"),
+        ("force = true", "force: there is no option of this name"),
+        ("allow-reuse = true", "allow-reuse: there is no option of this name"),
         ("jobs = 'many'", "jobs must be a whole number"),
         ("jobs = true", "jobs must be a whole number"),
         ("binary = 1", "binary must be true or false"),
@@ -141,7 +141,7 @@ def test_what_is_refused(folder: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("DRREJ_JOB", "1", "DRREJ_JOB: no option of this name can be set by a variable; did you mean DRREJ_JOBS?"),
+        ("DRREJ_JOB", "1", "DRREJ_JOB: there is no option of this name that can be configured; did you mean jobs?"),
         ("DRREJ_JOBS", "two", "DRREJ_JOBS must be a whole number, not 'two'"),
         ("DRREJ_BINARY", "perhaps", "DRREJ_BINARY must be true or false, not 'perhaps'"),
     ],

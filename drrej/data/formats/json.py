@@ -13,7 +13,6 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
@@ -212,10 +211,8 @@ def write_table(file: DumpFile, path: str) -> None:
     """Convert a table in one JSON document."""
     with open_text(file) as stream:
         text = b"".join(iter(lambda: stream.read(1 << 20), b""))
-    document: Any = None
     try:
-        if may_be_table(text):
-            document = json.loads(text, object_pairs_hook=no_doubled)
+        document: Any = json.loads(text, object_pairs_hook=no_doubled)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if (samples := samples_of(document)) is not None:
@@ -239,19 +236,6 @@ def write_table(file: DumpFile, path: str) -> None:
 
 
 TABLE = spooled("JSON table", with_compressions(".json"), write_table)
-
-
-def may_be_table(text: bytes) -> bool:
-    """Whether a JSON document has the outer form of a table, or cannot be looked at as quickly as this.
-
-    >>> may_be_table(b'{"columns": ["a"], "data": [[1]]}'), may_be_table(b'{"format": [1, 2]}'), may_be_table(b"[1")
-    (True, False, True)
-    """
-    try:
-        keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # an array, or numbers such as NaN
-        return True
-    return {"columns", "data"} <= keys.keys() or {"eval", "samples"} <= keys.keys()
 
 
 def is_table(document: Any) -> bool:
