@@ -24,7 +24,7 @@ from typer.core import TyperCommand, TyperGroup, TyperOption
 from typer.main import get_command
 
 from drrej._version import __version__
-from drrej.cli.config import RENAMED, Configuration
+from drrej.cli.config import RENAMED, settings
 from drrej.cli.console import complain, is_terminal, show, silence
 from drrej.cli.options import Options, flag, grouped, option
 from drrej.errors import BadRowsError, DrrejError, OptionError
@@ -32,6 +32,8 @@ from drrej.errors import BadRowsError, DrrejError, OptionError
 WRONG = 2
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
+_GLUED = re.compile(r"(?<=^-o)(?=.)|=")
+"""Where an option and its value meet in one word: -oFILE, --output=FILE."""
 _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory|can't start new thread")
 """How libraries that are loaded, and threads that are started, tell that memory is short."""
 
@@ -103,12 +105,11 @@ class Command(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Turn the words after the command's name into the values of its parameters."""
+        Options.configured = {}
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
-        Options.configured = ()
         if not (ctx.resilient_parsing or {"help", "help_all"} & given.keys()):
-            settings = Configuration(ctx.parent).settings(str(self.name), given)
-            ctx.default_map = {name: setting.value for name, setting in settings.items()}
-            Options.configured = settings.keys()
+            configured = settings(ctx.parent, str(self.name), given)
+            Options.configured = ctx.default_map = {name: setting.value for name, setting in configured.items()}
         return super().parse_args(ctx, args)
 
 
@@ -264,35 +265,31 @@ def _check_date() -> None:
 
 
 def _explain(error: Exception, arguments: list[str]) -> int:
+    """Complain, and also where CI looks: a report of an earlier run must not stand for this one."""
     if isinstance(error, DrrejError):
         hint = " (or leave such rows out with --on-bad-row skip)" if isinstance(error, BadRowsError) else ""
-        complain(f"{error}{hint}")
-        return error.exit_code
-    if hasattr(error, "format_message"):  # typer's own errors about the command line
+        message = f"{error}{hint}"
+    elif hasattr(error, "format_message"):  # typer's own errors about the command line
         message = _usage(error, arguments)
-        complain(message)
-        _report(message, arguments)
     elif isinstance(error, OSError):
-        complain(f"{error.filename or 'standard output'}: {error.strerror or error} (DRREJ_DEBUG=1 shows where)")
-        silence(sys.stdout)
+        message = f"{error.filename or 'standard output'}: {error.strerror or error} (DRREJ_DEBUG=1 shows where)"
     elif isinstance(error, MemoryError) or _NO_MEMORY.search(str(error)):
-        complain("not enough memory")
+        message = "not enough memory"
     else:
         reason = " ".join(str(error).split()) or "no message"
-        complain(f"unexpected {type(error).__name__}: {reason} (DRREJ_DEBUG=1 shows where)")
-    return WRONG
-
-
-def _report(message: str, arguments: list[str]) -> None:
-    """A wrong command line where CI looks: a report of an earlier run must not stand for this one."""
-    values = list(itertools.pairwise(arguments))
-    format = next((value for word, value in values if word == "--format"), "")
+        message = f"unexpected {type(error).__name__}: {reason} (DRREJ_DEBUG=1 shows where)"
+    complain(message)
+    pieces = [piece for word in arguments for piece in _GLUED.split(word, maxsplit=1)]
+    values = list(itertools.pairwise(pieces))
+    format = next((value for word, value in values if word == "--format"), Options.configured.get("format", ""))
     outputs = [value for word, value in values if word in ("-o", "--output") and value.lower().endswith(".xml")]
-    if outputs or (format and not {"evaluate", "run", "monitor"}.isdisjoint(arguments)):
+    if (outputs or format) and not {"evaluate", "run", "monitor"}.isdisjoint(arguments):
         from drrej.cli.report_options import report_error
 
-        with contextlib.suppress(DrrejError, OSError):
-            report_error(message, format, outputs, force=not {"-f", "--force"}.isdisjoint(arguments))
+        report_error(message, format, outputs, force=not {"-f", "--force"}.isdisjoint(arguments))
+    if isinstance(error, OSError):
+        silence(sys.stdout)
+    return error.exit_code if isinstance(error, DrrejError) else WRONG
 
 
 def _usage(error: Any, arguments: list[str]) -> str:

@@ -160,7 +160,7 @@ def threshold(
         tables = open_files(stack, [files.table], files.force)
         source = input.source(dumps, engine.start())
         start = read_rejector(files.rejector, source, "ratio")
-        options = ThresholdOptions(rule.cutoff_by, rule.allow_reuse, group=rule.group)
+        options = rule.into(ThresholdOptions, by=rule.cutoff_by)
         found = choose_threshold(source, start, chosen_by, options, bool(tables))
         say_notes(source, engine.quiet, found.rejector.floor)
         for words in (found.caution, uncertified_words(found.rejector)):

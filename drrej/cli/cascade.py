@@ -29,12 +29,12 @@ class StageOptions(Options):
     review_cost: float | None = option("People may answer what is left, at this cost a row.", "COST")
     calibrator: Calibrator | None = CalibrationOptions.calibrator
     loss: Literal["zero-one", "log", "brier", "margin", "logit-margin", "learned", "auto"] = option(
-        "By which a stage passes rows on: log, margin, auto, ...", "NAME", default="zero-one"
+        "Loss by which a stage passes rows on: log, margin, auto, ...", "NAME", default="zero-one"
     )
-    seed: int = rare("Another seed, other halves.", "N", default=0)
+    seed: int = rare("Random seed for the halves.", "N", default=0)
     output: str | None = option("Directory for the report, rejectors and routing.", "DIR")
     force: bool = OutputOptions.force
-    format: Literal["text", "json"] = option("What goes to standard output.", default="text")
+    format: Literal["text", "json"] = option("Format of standard output.", default="text")
 
 
 def cascade(stages: StageOptions, input: Annotated[InputOptions, changed("join_on")], engine: EngineOptions) -> None:
@@ -53,15 +53,7 @@ def cascade(stages: StageOptions, input: Annotated[InputOptions, changed("join_o
     from drrej.pipeline.cascade import cascade as step
     from drrej.report.text import render_text
 
-    wanted = CascadeOptions(
-        accuracy=stages.accuracy,
-        key=stages.join_on,
-        confidence=stages.confidence,
-        review_cost=stages.review_cost,
-        loss=stages.loss,
-        calibrator=stages.calibrator,
-        seed=stages.seed,
-    )
+    wanted = stages.into(CascadeOptions, key=stages.join_on)
     workers, folder = engine.start(), stages.output
     if input.labels_from is not None:
         input = input.replaced(join_on=stages.join_on)

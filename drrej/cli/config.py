@@ -10,15 +10,18 @@ What must be said each time cannot be configured: the inputs, outputs and `--for
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from types import NoneType
+from typing import Any, NamedTuple, Union, get_args
 
 import typer
-from msgspec import Struct, ValidationError, convert
+from msgspec import ValidationError, convert
+from typer.models import OptionInfo
 
 from drrej.cli.console import long_flag, show
 from drrej.errors import OptionError
@@ -41,6 +44,7 @@ RENAMED = {
     "by": "it is --cutoff-by now (a cutoff for each group: threshold and run) or --report-by (figures for each group: "
     "evaluate, run and monitor)",
     "effective-sample": "it is gone: lambda does not change which rows are accepted; give --lambda, see docs/theory.md",
+    "review-limit": "it is --reviews now",
     "method": "it is gone: there is one method for each kind of target",
     **dict.fromkeys(
         ("tls-ca", "tls-cert", "tls-key"),
@@ -48,129 +52,138 @@ RENAMED = {
     ),
 }
 """Options of earlier versions, and what to do in their place."""
+_WORDS: dict[Any, str] = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list[str]: "a list of texts",
+    float | list[str]: "a number or a list of texts",
+}
 
-_Known = Mapping[str, Mapping[str, Any]]
+_Known = Mapping[str, Mapping[str, inspect.Parameter]]
 """The options that can be configured, by name and command."""
 
 
-class Setting(Struct, frozen=True):
-    """The value of an option, and where it was said."""
+class Setting(NamedTuple):
+    """The value of an option, and where it was set."""
 
     value: Any
     where: str
 
 
-class Configuration:
-    """What files and variables say of the options of commands; `context` is that of `drrej` itself."""
+def configurable(context: Any) -> _Known:
+    """The options that can be configured; `context` is that of `drrej` itself."""
+    known: dict[str, dict[str, inspect.Parameter]] = {}
+    for command in context.command.list_commands(context):
+        callback = context.command.get_command(context, command).callback
+        for name, each in inspect.signature(callback).parameters.items():
+            option = each.default
+            if not isinstance(option, OptionInfo) or option.default is ... or name in _SAID_EACH_TIME:
+                continue
+            if option.rich_help_panel is not None or name in _ALSO:
+                known.setdefault(name, {})[command] = each
+    return known
 
-    def __init__(self, context: Any) -> None:
-        self._context = context
-        self._tables = _tables(context.params["config"])
-        self.commands: list[str] = context.command.list_commands(context)
 
-    @cached_property
-    def known(self) -> _Known:
-        """The options that can be configured, by name and command."""
-        found: dict[str, dict[str, Any]] = {}
-        for command in self.commands:
-            for option in self._context.command.get_command(self._context, command).params:
-                configurable = getattr(option, "rich_help_panel", None) is not None or option.name in _ALSO
-                if configurable and not option.required and option.name not in _SAID_EACH_TIME:
-                    found.setdefault(option.name, {})[command] = option
-        return found
+def settings(context: Any, command: str, given: Collection[str] = ()) -> dict[str, Setting]:
+    """What is configured for a command, by the names of its options; not those `given` on the command line.
 
-    def settings(self, command: str, given: Iterable[str] = ()) -> dict[str, Setting]:
-        """What is configured for a command, by the names of its options; not those `given` on the command line.
+    A rule on the command line takes the place of every configured one, and one in a variable that of the files.
+    """
+    variables = [name for name, text in os.environ.items() if text and name.startswith(PREFIX)]
+    variables = [name for name in variables if name not in _OTHER_VARIABLES]
+    files = _files(context.params["config"])
+    if not (files or variables):
+        return {}
+    known, commands = configurable(context), context.command.list_commands(context)
+    layers = [_of_file(path, found, command, commands, known) for path, found in files.items()]
+    layers.append(_of_variables(variables, command, known))
+    panels = {name: str(takers[command].default.rich_help_panel) for name, takers in known.items() if command in takers}
+    rules = {name for name, panel in panels.items() if panel.startswith(_RULE)}
+    merged: dict[str, Any] = {}
+    on_command_line: dict[str, Any] = dict.fromkeys(given)
+    for layer in (*layers, on_command_line):
+        replaced = rules if rules & layer.keys() else set()
+        merged = {name: setting for name, setting in merged.items() if name not in replaced} | layer
+    return {name: setting for name, setting in merged.items() if name not in given}
 
-        A rule on the command line takes the place of every configured one, and one in a variable that of the files.
-        """
-        variables = [name for name in os.environ if name.startswith(PREFIX) and name not in _OTHER_VARIABLES]
-        if not (self._tables or variables):
-            return {}
-        layers = [table.layer(command, self.commands, self.known) for table in self._tables]
-        layers.append(_of_variables(variables, command, self.known))
-        panels = {name: options[command].rich_help_panel for name, options in self.known.items() if command in options}
-        rules = {name for name, panel in panels.items() if panel and panel.startswith(_RULE)}
-        found: dict[str, Setting] = {}
-        for layer in layers:
-            found = {name: found[name] for name in found if not (name in rules and rules & layer.keys())} | layer
-        hidden = set(given) | (rules if rules & set(given) else set())
-        return {name: setting for name, setting in found.items() if name not in hidden}
+
+def _kind(name: str, parameter: inspect.Parameter) -> Any:
+    """The type of the value of an option that is given."""
+    kind = parameter.annotation
+    if NoneType in get_args(kind):
+        kind = Union[tuple(each for each in get_args(kind) if each is not NoneType)]  # noqa: UP007 - of a tuple
+    return float | list[str] if name in _BY_CLASS and kind == list[str] else kind
+
+
+def _values(where: str, key: str, value: Any, known: _Known, text: bool = False) -> dict[str, Any]:
+    """The value of a key for each of the commands that take it; one of them must. A variable's value is a `text`."""
+    name, values = _parameter(key), {}
+    if name not in known:
+        near = _instead(name, [key_of(each) for each in known])
+        raise OptionError(f"{where}: there is no option of this name that can be configured{near}")
+    for command, parameter in known[name].items():
+        kind = _kind(name, parameter)
+        is_list = text and list[str] in (kind, *get_args(kind))
+        with suppress(ValidationError):
+            lines = [line for line in value.splitlines() if line.strip()] if is_list else value
+            values[command] = convert(lines, kind, strict=not text)
+    if not values:
+        raise OptionError(f"{where} must be {_WORDS.get(kind) or ' or '.join(get_args(kind))}, not {value!r}")
+    return values
 
 
 def _of_variables(variables: list[str], command: str, known: _Known) -> dict[str, Setting]:
     found = {}
     for variable in variables:
-        text, name = os.environ[variable], _parameter(variable.removeprefix(PREFIX).lower())
-        if name not in known:
-            near = _instead(name, variable, [PREFIX + key_of(each).replace("-", "_").upper() for each in known])
-            raise OptionError(f"{variable}: no option of this name can be set by a variable{near}")
-        values = {each: _from_text(option, text) for each, option in known[name].items()}
-        wanted = {each: what_it_must_be(known[name][each], value) for each, value in values.items()}
-        if text and all(wanted.values()):
-            raise OptionError(f"{variable}={text}: it must be {next(iter(wanted.values()))}")
-        if text and command in wanted and not wanted[command]:
+        name = _parameter(variable.removeprefix(PREFIX).lower())
+        values = _values(variable, name, os.environ[variable], known, text=True)
+        if command in values:
             found[name] = Setting(values[command], variable)
     return found
 
 
-# Files
+def _of_file(path: Path, found: bool, command: str, commands: list[str], known: _Known) -> dict[str, Setting]:
+    """The settings of a file for a command; what no command knows is refused.
 
+    If the file was `found`, not named, it may belong to whoever wrote a cloned repository.
+    """
 
-class _Table(Struct, frozen=True):
-    """The configuration in a file: keys for all commands, and tables of single commands."""
-
-    where: str
-    folder: Path
-    keys: dict[str, Any]
-    found: bool
-    """Whether it was found, not named: then it may belong to whoever wrote a cloned repository."""
-
-    def layer(self, command: str, commands: Sequence[str], known: _Known) -> dict[str, Setting]:
-        """The settings for a command; what no command knows is refused."""
-        found: dict[str, Setting] = {}
-        own: dict[str, Setting] = {}
-        for key, value in self.keys.items():
-            if not isinstance(value, dict):
-                found |= self._setting(command, key, value, known, "no command has an")
-                continue
-            if key not in commands:
-                raise OptionError(f"{self.where}: [{key}] is not the name of a command{_instead(key, key, commands)}")
-            of_command = {name: {key: options[key]} for name, options in known.items() if key in options}
-            for each, each_value in value.items():
-                setting = self._setting(key, each, each_value, of_command, f"drrej {key} has no")
-                own |= setting if key == command else {}
-        return found | own
-
-    def _setting(self, command: str, key: str, value: Any, known: _Known, nobody: str) -> dict[str, Setting]:
-        """A key of the commands in `known`: one of them at least must know it and take the value."""
-        name = _parameter(key)
-        if name not in known:
-            near = _instead(name, key, [key_of(each) for each in known])
-            raise OptionError(f"{self.where}: {key}: {nobody} option of this name that can be configured{near}")
-        wanted = {each: what_it_must_be(option, value) for each, option in known[name].items()}
-        if all(wanted.values()):
-            raise OptionError(f"{self.where}: {key} must be {next(iter(wanted.values()))}")
-        path = name in _PATHS and isinstance(value, str)
-        if self.found and (name in _NAMED or (path and "://" in value)):
+    def setting(key: str, value: Any, takers: _Known) -> dict[str, Setting]:
+        name, values = _parameter(key), _values(f"{path}: {key}", key, value, takers)
+        if found and (name in _NAMED or (name in _PATHS and "://" in value)):
             raise OptionError(
-                f"{self.where}: {key} cannot be set by a file that is found: it names a cluster or an input; say "
-                f"drrej --config {self.where}, or give --{key_of(name)}"
+                f"{path}: {key} cannot be set by a file that is found: it names a cluster or an input; say "
+                f"drrej --config {path}, or give --{key_of(name)}"
             )
-        if command not in wanted or wanted[command]:
+        if command not in values:
             return {}
-        if path and "://" not in value and (self.folder / value).is_file():
-            value = str(self.folder / value)
-        return {name: Setting(value, self.where)}
+        if name in _PATHS and "://" not in value and (beside := path.absolute().parent / value).is_file():
+            values[command] = str(beside)
+        return {name: Setting(values[command], str(path))}
+
+    common: dict[str, Setting] = {}
+    own: dict[str, Setting] = {}
+    for key, value in _read(path, found).items():
+        if not isinstance(value, dict):
+            common |= setting(key, value, known)
+            continue
+        if key not in commands:
+            raise OptionError(f"{path}: [{key}] is not the name of a command{_instead(key, commands)}")
+        of_command = {name: {key: takers[key]} for name, takers in known.items() if key in takers}
+        for each, each_value in value.items():
+            own |= setting(each, each_value, of_command)
+    return common | own
 
 
-def _tables(named: str | None) -> list[_Table]:
-    """The configuration files that count here, the weakest first: the nearest one, unless it is `named`, and that."""
+def _files(named: str | None) -> dict[Path, bool]:
+    """The configuration files that count here, the weakest first, and whether each was found or is `named`."""
     found = _nearest_file()
     if named is None:
-        return [] if found is None else [_read(found, found=True)]
+        return {} if found is None else {found: True}
     same = found is not None and os.path.exists(named) and os.path.samefile(found, named)
-    return [*([] if found is None or same else [_read(found, found=True)]), _read(Path(named), found=False)]
+    return {Path(named): False} if found is None or same else {found: True, Path(named): False}
 
 
 def _nearest_file() -> Path | None:
@@ -192,80 +205,21 @@ def _bytes(path: Path) -> bytes:
         raise OptionError(f"{path}: the configuration cannot be read ({error.strerror})") from None
 
 
-def _read(path: Path, found: bool) -> _Table:
-    """A file of drrej's own, or its table in one that is shared with other tools."""
+def _read(path: Path, found: bool) -> dict[str, Any]:
+    """The keys of a file of drrej's own, or of its table in one that is shared with other tools."""
     import tomllib
 
     if found and hasattr(os, "getuid") and path.stat().st_uid not in (0, os.getuid()):  # put into a parent directory
         raise OptionError(f"{path}: the file belongs to another user; if you trust it, say drrej --config {path}")
     try:
         keys: Any = tomllib.loads(_bytes(path).decode("utf-8"))
-    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise OptionError(f"{path}: not a TOML file ({error})") from None
-    except RecursionError:
-        raise OptionError(f"{path}: not a TOML file (it is nested too deeply)") from None
     for name in ("tool", "drrej") if path.name == PYPROJECT else ():
         keys = keys.get(name, {}) if isinstance(keys, dict) else {}
     if not isinstance(keys, dict):
         raise OptionError(f"{path}: [tool.drrej] must be a table of options")
-    return _Table(str(path), path.absolute().parent, keys, found)
-
-
-# What options take
-
-_KINDS: dict[str, tuple[Any, str]] = {
-    "boolean": (bool, "true or false"),
-    "array": (list[str], "a list of texts"),
-    "integer": (int, "a whole number"),
-    "number": (float, "a number"),
-    "string": (str, "a text"),
-}
-"""The types of JSON Schema that options have, as types of Python and in words."""
-
-
-_NUMBER_OR_TEXTS = (float | list[str], "a number or a list of texts")
-
-
-def _schema(option: Any) -> dict[str, Any]:
-    """The JSON Schema of an option's value."""
-    kind: Any = getattr(option, "type_descriptor", None) or option.type  # of typer 0.29, and before
-    if option.is_flag:
-        return {"type": "boolean"}
-    if option.multiple and option.name in _BY_CLASS:
-        return {"type": ["number", "array"], "items": {"type": "string"}}
-    if option.multiple:
-        return {"type": "array", "items": {"type": "string"}}
-    if getattr(kind, "choices", None):
-        return {"enum": list(kind.choices)}
-    number = getattr(kind, "annotation", getattr(kind, "name", None))
-    names = {int: "integer", float: "number", "integer": "integer", "float": "number"}
-    return {"type": names.get(number, "string")}
-
-
-def what_it_must_be(option: Any, value: Any) -> str:
-    """What an option takes, if it does not take this value; else nothing."""
-    schema = _schema(option)
-    if "enum" in schema:
-        return "" if value in schema["enum"] else " or ".join(schema["enum"])
-    kind, words = _KINDS[schema["type"]] if isinstance(schema["type"], str) else _NUMBER_OR_TEXTS
-    try:
-        convert(value, kind)
-    except ValidationError:
-        return words
-    return ""
-
-
-def _from_text(option: Any, text: str) -> Any:
-    """A variable's text as the option takes it; the text itself where that cannot be."""
-    kind, _ = _KINDS["array" if option.multiple else _schema(option).get("type", "string")]
-    if kind is bool:
-        return {"1": True, "true": True, "yes": True, "0": False, "false": False, "no": False}.get(text.lower(), text)
-    if kind == list[str]:
-        return [line for line in text.splitlines() if line.strip()]
-    try:
-        return kind(text)
-    except ValueError:
-        return text
+    return keys
 
 
 def _parameter(key: str) -> str:
@@ -278,35 +232,39 @@ def key_of(name: str) -> str:
     return long_flag(name).removeprefix("--")
 
 
-def _instead(name: str, written: str, known: Iterable[str]) -> str:
+def _instead(name: str, known: Iterable[str]) -> str:
     """What a name that is not known may have been meant for."""
     from difflib import get_close_matches
 
     old = name.replace("_", "-")
     if old in RENAMED:
         return f"; {RENAMED[old]}"
-    found = get_close_matches(written, list(known), n=1)
+    found = get_close_matches(old, list(known), n=1)
     return f"; did you mean {found[0]}?" if found else ""
 
 
 def config_schema(context: Any) -> dict[str, Any]:
     """The JSON Schema of a configuration file, for editors; `context` is that of `drrej` itself."""
+    from msgspec.json import schema
+
     keys: dict[str, Any] = {}
-    tables: dict[str, Any] = {}
-    for name, options in Configuration(context).known.items():
+    tables: dict[str, dict[str, Any]] = {}
+    for name, takers in configurable(context).items():
         kinds: list[Any] = []
-        for command, option in options.items():
-            kind = {**_schema(option), "description": option.help}
+        for command, parameter in takers.items():
+            kind = {**schema(_kind(name, parameter)), "description": parameter.default.help}
             kinds += [] if kind in kinds else [kind]
-            title = f"Only for drrej {command}."
-            empty = {"type": "object", "description": title, "properties": {}, "additionalProperties": False}
-            tables.setdefault(command, empty)["properties"][key_of(name)] = kind
-        keys[key_of(name)] = kinds[0] if len(kinds) == 1 else {"anyOf": kinds}
+            tables.setdefault(command, {})[key_of(name)] = kind
+        keys[key_of(name)] = {"anyOf": kinds}
+    of_command = {
+        command: {"description": f"Only for drrej {command}.", "properties": own, "additionalProperties": False}
+        for command, own in tables.items()
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "drrej.toml, or [tool.drrej] of pyproject.toml",
         "type": "object",
-        "properties": {**keys, **tables},
+        "properties": keys | of_command,
         "additionalProperties": False,
     }
 
@@ -324,16 +282,16 @@ def config(context: typer.Context) -> None:
     drrej config > drrej.toml
 
     """
-    configuration, common = Configuration(context.parent), {}
-    settings = {command: configuration.settings(command) for command in configuration.commands}
-    for name in sorted({name for found in settings.values() for name in found}):
-        values = [found[name] for found in settings.values() if name in found]
-        options = configuration.known[name].values()
-        takers = sum(not what_it_must_be(option, values[0].value) for option in options)
-        if all(value == values[0] for value in values) and len(values) == takers:
+    top: Any = context.parent
+    tables = {command: settings(top, command) for command in top.command.list_commands(top)}
+    known, common = configurable(top), {}
+    for name in sorted({name for found in tables.values() for name in found}):
+        values = [found[name] for found in tables.values() if name in found]
+        takers = _values("", name, values[0].value, known)
+        if all(value == values[0] for value in values) and len(values) == len(takers):
             common[name] = values[0]
     lines = [_line(name, setting) for name, setting in common.items()]
-    for command, found in settings.items():
+    for command, found in tables.items():
         own = [_line(name, setting) for name, setting in found.items() if name not in common]
         lines += ["", f"[{command}]", *own] if own else []
     show("".join(f"{line}\n" for line in lines) or "# nothing is configured\n")

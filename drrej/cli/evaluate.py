@@ -23,7 +23,6 @@ from drrej.cli.report_options import (
     finish,
     format_of,
     gates_of,
-    reports_errors,
     rows_words,
     shown,
     written,
@@ -53,7 +52,6 @@ class ReportFiles(Options):
     verbose: bool = flag("Print the whole report, not only the summary.")
 
 
-@reports_errors
 def evaluate(
     dumps: Dumps,
     files: ReportFiles,
@@ -84,7 +82,7 @@ def evaluate(
     wanted = report.options(files.rejector, kinds, input.join_on)
     for path, kind in zip(paths, kinds, strict=True):
         if kind in CURVES and report.no_labels:
-            raise OptionError(f"-o {path}: the curve needs labels; it does not go with --no-labels")
+            raise OptionError(f"-o {path}: the curve needs labels; it cannot be combined with --no-labels")
     if gates and not report.baseline_dump:  # which task it is, the rejector says
         of_regression = {metric.name for metric in catalogue(of=RegressionReport)}
         check_gates([gate for gate in gates if gate.metric not in of_regression], wanted)

@@ -25,7 +25,7 @@ class ExportOptions(Options):
         "N",
         show_default="12 in the file",
     )
-    dialect: Literal["duckdb", "postgres"] | None = option("SQL: whose.", show_default="duckdb")
+    dialect: Literal["duckdb", "postgres"] | None = option("SQL dialect.", show_default="duckdb")
     scores: str | None = rare(
         "SQL: the column of the scores, a list per row, or the columns: A,B,C. ONNX: the output of --append.",
         "COL",

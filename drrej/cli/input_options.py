@@ -30,25 +30,25 @@ rejector_option = partial(option, "The rejector so far; - is standard input.", "
 class InputOptions(Options):
     """How scores and labels are found in a dump."""
 
-    logits: str | None = option("A column, a path, a glob such as 'prob_*', or a list: A,B.", "COL", READING)
+    logits: str | None = option("Columns of the scores: a name, path, glob ('prob_*') or list A,B.", "COL", READING)
     label: str | None = option("Label column.", "COL", READING, show_default="label")
     input: Literal["logits", "probs", "log-probs"] | None = option(
-        "What the scores are; log-probs only where a class may have 0.", panel=READING, show_default="logits"
+        "What the scores are; log-probs if a class may have probability 0.", panel=READING, show_default="logits"
     )
-    normalize: bool = rare_flag("Divide each row of --input probs by its sum, whatever that is.", panel=READING)
+    normalize: bool = rare_flag("With --input probs: divide each row by its sum.", panel=READING)
     binary: bool = rare_flag("One score per row: that of class 1.", panel=READING)
     classes: str | None = rare("Class names in logit order: a file or a comma list.", "NAMES", READING)
     score: str | None = option(
-        "In place of logits, a score of any kind, with --correct COL: a column, a path, or a list.", "COL", READING
+        "A score of any kind instead of logits, with --correct COL: a column, a path or a list.", "COL", READING
     )
     correct: str | None = rare("With --score: whether each row was right (true, 1, correct, ...).", "COL", READING)
-    prediction: str | None = rare("With --score: is right if it is the label. Or that of a regression.", "COL", READING)
-    lower_is_better: bool = rare_flag("With --score: low ones are good, as of an entropy or a distance.", panel=READING)
+    prediction: str | None = rare("With --score: right if equal to the label; or of a regression.", "COL", READING)
+    lower_is_better: bool = rare_flag("With --score: low values are good, as for a distance.", panel=READING)
     labels_from: str | None = rare("Labels kept in another file, of any format.", "FILE", READING)
     on_missing_label: OnBad | None = rare(
-        "What becomes of rows without a label (null, or not in --labels-from).", panel=READING, show_default="error"
+        "How to handle rows without a label (null, or not in --labels-from).", panel=READING, show_default="error"
     )
-    join_on: str | None = rare("Key column shared with --labels-from; arrays go row by row.", "COL", READING)
+    join_on: str | None = rare("Key column shared with --labels-from; arrays are matched row by row.", "COL", READING)
 
     def source(self, dumps: list[str], engine: Engine, paired: bool = False) -> Source:
         """The dump to read; a group that also has options for bad rows and files brings them along.
@@ -63,7 +63,7 @@ class InputOptions(Options):
         given = {name: vars(self)[name] for name in self.not_default() if name in DumpOptions.__struct_fields__}
         if "max_bad" in given and not given.keys() & {"on_bad_row", "on_bad_file"}:
             raise OptionError(
-                "--max-bad goes with --on-bad-row or --on-bad-file: without them the first bad row or file is an error"
+                "--max-bad requires --on-bad-row or --on-bad-file: without them the first bad row or file is an error"
             )
         if self.score is None:  # what is configured for such scores, or for regressions, has no meaning here
             for name in {"correct", "prediction", "lower_is_better"} - {*self.given()}:
@@ -83,27 +83,27 @@ class InputOptions(Options):
 class LayoutInput(InputOptions):
     """How dumps and logs of lm-evaluation-harness are read."""
 
-    filter: str | None = rare("Of a log of lm-evaluation-harness with several filters.", "NAME", READING)
+    filter: str | None = rare("Which filter of a log of lm-evaluation-harness to read.", "NAME", READING)
     per_length: bool = rare_flag("Divide log-likelihoods of choices by their length in characters.", panel=READING)
 
 
 class JudgedInput(InputOptions):
-    """How a dump is read whose labels are compared with predictions, and what becomes of bad rows and files."""
+    """How a dump is read whose labels are compared with predictions, and how bad rows and files are handled."""
 
     on_bad_row: OnBad = rare(
-        "What becomes of a row without usable scores; skip: it is left out.", panel=READING, default="error"
+        "How to handle rows without usable scores; skip leaves them out.", panel=READING, default="error"
     )
     on_bad_file: OnBad = rare(
-        "What becomes of a file that cannot be read; skip: it is left out.", panel=READING, default="error"
+        "How to handle files that cannot be read; skip leaves them out.", panel=READING, default="error"
     )
     max_bad: float | None = rare(
-        "Exit 2 if more of the rows, or files, are bad.", "SHARE", READING, show_default="no limit"
+        "Exit 2 if more than this share of the rows or files is bad.", "SHARE", READING, show_default="no limit"
     )
     model: str | None = rare(
-        "The model that made the predictions, kept in rejectors, masks and reports.", "NAME@VERSION", READING
+        "Model that made the predictions, recorded in rejectors, masks and reports.", "NAME@VERSION", READING
     )
     on_unknown_label: Literal["error", "wrong", "skip"] | None = rare(
-        "Rows whose label is not a class of the model; wrong: they are errors, skip: leave them out.",
+        "How to handle labels that are not classes of the model; wrong counts them as errors.",
         panel=READING,
         show_default="error",
     )
@@ -112,21 +112,21 @@ class JudgedInput(InputOptions):
 StepInput = Annotated[JudgedInput, changed("on_unknown_label")]
 """How a dump is read that a rejector is made of."""
 
-_unlabelled = rare("Rows without a label; skip: they do not count as labels.", panel=READING, show_default="error")
+_unlabelled = rare(
+    "How to handle rows without a label; skip counts them for all but the risk.", panel=READING, show_default="error"
+)
 BatchInput = Annotated[JudgedInput, changed("model", on_missing_label=_unlabelled)]
 """How the dump of a batch is read that is monitored: rows without a label count for all but the risk."""
 
 
 class MaskInput(InputOptions):
-    """How a dump is read, and what becomes of its rows in the mask."""
+    """How a dump is read, and how its rows are handled in the mask."""
 
     keep: str | None = option("Comma list of columns to copy.", "COLS", show_default="all but the logits")
     on_bad_row: Literal["error", "reject", "skip"] = option(
-        "What becomes of a row without usable scores; skip: it is left out.", default="error"
+        "How to handle rows without usable scores; skip leaves them out.", default="error"
     )
-    on_unseen_group: OnUnseen = rare(
-        "What becomes of a row of a group that the threshold does not know.", default="error"
-    )
+    on_unseen_group: OnUnseen = rare("How to handle rows of groups that the threshold does not know.", default="error")
     on_bad_file: OnBad = JudgedInput.on_bad_file
     max_bad: float | None = JudgedInput.max_bad
     model: str | None = JudgedInput.model
@@ -161,7 +161,7 @@ def check_one_stdin(*sources: Source, rejector: str | None = None) -> None:
     for source in sources:
         named += [*source.arguments, source.options.labels_from]
     if named.count(STREAM) > 1:
-        raise OptionError("standard input cannot be both of two inputs; give all but one of them as files")
+        raise OptionError("only one input can be read from standard input; give the others as files")
 
 
 def check_spared(*inputs: str | None) -> None:
@@ -185,7 +185,7 @@ def read_rejector(path: str, source: Source, needs: Literal["calibration", "rati
         raise RejectorError(f"{path}: cannot be read ({reason})") from None
     if not raw.strip():
         reason = "; the step before it in the pipe failed" if path == STREAM else ""
-        raise RejectorError(f"{where}: no rejector: it is empty{reason}")
+        raise RejectorError(f"{where}: it is empty{reason}")
     try:
         text = raw.decode("utf-8")
     except UnicodeDecodeError:

@@ -11,7 +11,7 @@ import typer
 from drrej.cli.console import long_flag, say_notes, show, warn
 from drrej.cli.input_options import BatchInput, MaskInput, OnUnseen, OptionalDumps, read_rejector
 from drrej.cli.options import STREAM, EngineOptions, Options, OutputOptions, flag, open_files, option, rare, rare_flag
-from drrej.cli.report_options import ReportOptions, finish, format_of, gates_of, reports_errors
+from drrej.cli.report_options import ReportOptions, finish, format_of, gates_of
 from drrej.errors import MonitorError, OptionError
 
 ENDINGS = (".html", ".json", ".md", ".prom", ".txt")
@@ -24,11 +24,9 @@ class WatchOptions(Options):
     max_risk: float | None = option("Alarm when the risk of accepted rows is above R.", "R", WATCHED)
     min_coverage: float | None = option("Alarm when the coverage is below C.", "C", WATCHED)
     no_drift: bool = flag("No alarm when the losses drift (needs no labels).", panel=WATCHED)
-    confidence: float | None = option(
-        "Chance that there is no false alarm of any, ever.", "P", WATCHED, show_default="0.95"
-    )
-    report_by: str | None = rare("Also say which groups of a column moved.", "COL", WATCHED)
-    batch: str | None = option("What to call the batch.", "NAME", BATCH, show_default="the file's name")
+    confidence: float | None = option("Probability of never raising a false alarm.", "P", WATCHED, show_default="0.95")
+    report_by: str | None = rare("Also report which groups of a column moved.", "COL", WATCHED)
+    batch: str | None = option("Name of the batch.", "NAME", BATCH, show_default="the file's name")
     late: str | None = option("Count the labels of an earlier batch; DUMP is its dump again.", "NAME", BATCH)
     audited: bool = rare_flag("Labels are those of 'drrej reject --audit'.", panel=BATCH)
     reset: str | None = option("End the monitor, record why, and start anew with this batch or the next.", "WHY", BATCH)
@@ -49,7 +47,6 @@ class MonitorFiles(Options):
     gate: list[str] | None = ReportOptions.gate
 
 
-@reports_errors
 def monitor(
     state: Annotated[str, typer.Argument(metavar="STATE", hidden=True)],
     files: MonitorFiles,
@@ -83,21 +80,10 @@ def monitor(
     if dumps and files.rejector is None:
         raise OptionError("-r REJECTOR is needed: the one whose masks are used")
     for name in [name for name in watch.given() if name != "reset" and not dumps]:
-        raise OptionError(f"{long_flag(name)} goes with the DUMP of a batch")
+        raise OptionError(f"{long_flag(name)} requires the DUMP of a batch")
     if not dumps and files.rejector is not None:
-        raise OptionError("-r goes with the DUMP of a batch; without one the state is only shown")
-    wanted = MonitorOptions(
-        max_risk=watch.max_risk,
-        min_coverage=watch.min_coverage,
-        drift=False if watch.no_drift else None,
-        by=watch.report_by,
-        confidence=watch.confidence,
-        batch=watch.batch,
-        late=watch.late,
-        reset=watch.reset,
-        on_unseen_group=watch.on_unseen_group,
-        audited=watch.audited,
-    )
+        raise OptionError("-r requires the DUMP of a batch; without one the state is only shown")
+    wanted = watch.into(MonitorOptions, drift=False if watch.no_drift else None, by=watch.report_by)
     with ExitStack() as stack:
         places = open_files(stack, paths, files.force)
         if dumps or watch.reset is not None:

@@ -7,11 +7,13 @@ its attribute. Help texts have no square brackets: rich would take them for mark
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from copy import copy
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
 
+from msgspec import Struct
 from typer.models import OptionInfo
 
 from drrej.cli.console import long_flag, progress, warn
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from drrej.engines import Progress
     from drrej.engines.protocol import Engine
     from drrej.outputs.destinations import OutputFile
+
+S = TypeVar("S", bound=Struct)
 
 STREAM = "-"
 """Standard input or output."""
@@ -46,8 +50,8 @@ rare_flag = partial(flag, hidden=True)
 class Options:
     """A group of options: the class declares them as attributes, and an object of it has their values."""
 
-    configured: ClassVar[Container[str]] = ()
-    """The options of the command that files and variables set; it notes them before it has values."""
+    configured: ClassVar[Mapping[str, Any]] = {}
+    """The options of the command that files and variables set, with their values; it notes them before it is parsed."""
 
     def __init__(self, **given: Any) -> None:
         self.__dict__.update({name: each.default for name, each in self.declared().items()} | given)
@@ -66,6 +70,17 @@ class Options:
         """Those of them that were said for this run: what is configured for many may have no meaning in one."""
         return [name for name in self.not_default() if name not in Options.configured]
 
+    def into(self, kind: type[S], **more: Any) -> S:
+        """The options as the library takes them: those that `kind` has fields for, and `more`; None is its default."""
+        same = [name for name in vars(self).keys() & kind.__struct_fields__ if vars(self)[name] is not None]
+        return kind(**{name: vars(self)[name] for name in same} | more)
+
+    def check_needs(self, **needs: str) -> None:
+        """Raise when an option has a value but the one that it needs does not."""
+        there = self.not_default()
+        for name in [name for name, needed in needs.items() if name in there and needed not in there]:
+            raise OptionError(f"{long_flag(name)} requires {long_flag(needs[name])}")
+
     def replaced(self, **changes: Any) -> Self:
         """The same group with other values."""
         return type(self)(**{**vars(self), **changes})
@@ -74,6 +89,14 @@ class Options:
 def changed(*left_out: str, **declared: Any) -> dict[str, Any]:
     """What a command changes in a group, in `Annotated[GROUP, ...]`: options that it lacks, or declares anew."""
     return {**dict.fromkeys(left_out), **declared}
+
+
+def rarer(group: type[Options], *names: str) -> dict[str, OptionInfo]:
+    """Options of a group as ones that are not for everyday use, for a command that has many."""
+    options = {name: copy(group.declared()[name]) for name in names}
+    for each in options.values():
+        each.hidden = True
+    return options
 
 
 def grouped(command: Callable[..., None], *more: type[Options]) -> Callable[..., None]:

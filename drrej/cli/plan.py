@@ -23,23 +23,23 @@ ENDINGS = (".txt", ".json", ".md")
 class PlanOptions(Options):
     """What is to be promised and what is expected, the rejector whose rows are planned with, where the plan goes."""
 
-    accuracy: list[str] | None = option("The accuracy of accepted rows to promise; CLASS=A. Repeatable.", "A")
+    accuracy: list[str] | None = option("Accuracy of accepted rows to guarantee; CLASS=A. Repeatable.", "A")
     risk: list[str] | None = option("The same as an error rate: 1 - A, or CLASS=R. Repeatable.", "R")
     max_missed: list[str] | None = RuleOptions.max_missed
     overall_risk: float | None = RuleOptions.overall_risk
     class_share: list[str] | None = option(
         "Without a dump: the share of rows of a class that is named. Repeatable.", "CLASS=P"
     )
-    confidence: float = option("The probability that the promise is kept.", "P", default=0.95)
+    confidence: float = option("Probability that the guarantee holds.", "P", default=0.95)
     coverage: float | None = option("The coverage to reach.", "C", show_default="0.8; with a dump, all")
     error: list[float] | None = option(
         "Error rate that is expected among accepted rows. Repeatable.", "E", show_default="0, 1/4, 1/2 and 3/4 of R"
     )
-    power: float | None = option("The wanted chance that the rows certify it.", "Q", show_default="0.8")
+    power: float | None = option("Wanted probability that the rows certify it.", "Q", show_default="0.8")
     rejector: str | None = rejector_option()
     output: list[str] | None = option("Also write .txt .json .md. Repeatable.", "FILE")
     force: bool = OutputOptions.force
-    format: Literal["text", "json", "markdown"] = option("What goes to standard output.", default="text")
+    format: Literal["text", "json", "markdown"] = option("Format of standard output.", default="text")
 
     def rule(self) -> Rule | None:
         """What is to be promised."""
@@ -98,7 +98,7 @@ def plan(options: PlanOptions, input: InputOptions, engine: EngineOptions, dumps
 
 
 def _check(dumps: bool, options: PlanOptions, reading: Sequence[str]) -> None:
-    """Raise when options do not go together."""
+    """Raise when options contradict each other."""
     if options.accuracy and options.risk:
         raise OptionError("--accuracy and --risk are the same promise; give one of them")
     if dumps and options.rejector is None:
@@ -106,9 +106,9 @@ def _check(dumps: bool, options: PlanOptions, reading: Sequence[str]) -> None:
     if dumps and options.error:
         raise OptionError("--error is for a plan without a dump: here the rows say it")
     if dumps and not options.risk and not options.accuracy and options.power is not None:
-        raise OptionError("--power goes with --risk R: the chance to certify it")
+        raise OptionError("--power requires --risk R: the chance to certify it")
     if not dumps and (options.rejector is not None or set(reading) - {"quiet", "cluster"}):
-        raise OptionError("-r, --jobs and the options on how to read go with a DUMP; name one, or leave them out")
+        raise OptionError("-r, --jobs and the options on how to read require a DUMP; name one, or leave them out")
 
 
 def _rendered(plan: Plan, kind: str) -> bytes:

@@ -43,7 +43,6 @@ class MaskOutput(Options):
         "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio), .jsonl or .csv.", "FILE"
     )
     reviews: int | None = option("Reviews in the budget: only the N most doubtful rows go to --review.", "B")
-    review_limit: int | None = rare("An older name of --reviews.", "N")
     audit: float | None = option(
         "Also draw accepted rows at random for --review: a share such as 0.01, or a number.", "SHARE|N"
     )
@@ -77,20 +76,16 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
 
     directory = output.output.endswith("/") or os.path.isdir(output.output)
     if output.log is not None and engine.quiet:
-        raise OptionError("--log goes without -q")
+        raise OptionError("--log cannot be combined with -q")
     shown = directory and not engine.quiet and not is_terminal(sys.stderr)  # where there is no progress bar
     lines = FileLog(output.log or "text") if output.log or shown else None
-    if output.review_limit is not None and output.reviews is not None:
-        raise OptionError("--review-limit is an older name of --reviews: give one of them")
-    budget = output.review_limit if output.reviews is None else output.reviews
-    if budget is not None and output.review is None:
-        raise OptionError("--reviews goes with --review FILE")
+    output.check_needs(reviews="review")
     if output.review is not None and output.update:
-        raise OptionError("--review does not go with --update: masks that stay as they are would be missing in it")
+        raise OptionError("--review cannot be combined with --update: it would lack the rows of masks that are kept")
     if output.force and output.update:
         raise OptionError("--force makes all masks again, --update only new ones: give one of them")
     if output.update and not directory:
-        raise OptionError(f"--update goes with a directory of masks: write -o {output.output}/")
+        raise OptionError(f"--update requires a directory of masks: write -o {output.output}/")
     workers = engine.start(lines)
     with ExitStack() as stack:
         place: OutputFile | Dataset = (
@@ -103,10 +98,9 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
         queues = open_files(stack, [output.review], output.force)
         source = input.source(dumps, workers)
         document = read_rejector(output.rejector, source, "threshold")
-        options = MaskOptions(
-            names_of(input.keep), input.on_bad_row, input.on_unseen_group, output.safe_csv, output.audit, output.seed
-        )
-        done = step(source, document, place, options, queues[0] if queues else None, budget)
+        queue = {name: getattr(output, name) for name in ("safe_csv", "audit", "seed")}
+        options = input.into(MaskOptions, keep=names_of(input.keep), **queue)
+        done = step(source, document, place, options, queues[0] if queues else None, output.reviews)
         for record in records:
             record.write_text(done.to_json())
         place.commit()
@@ -121,11 +115,11 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
         for file in done.masks:
             if not file.rows and not file.bad_rows:
                 warn(f"{file.file}: zero rows, so its mask is empty", engine.quiet)
-    if budget is not None and done.rejected > budget:
-        over = done.rejected - budget
+    if output.reviews is not None and done.rejected > output.reviews:
+        over = done.rejected - output.reviews
         warn(
-            f"{over} of {done.rejected} rejected rows are over the budget of {budget} reviews: the least doubtful, "
-            "which --review leaves out and the mask still rejects",
+            f"{over} of {done.rejected} rejected rows exceed the budget of {output.reviews} reviews: the least "
+            "doubtful, which --review leaves out and the mask still rejects",
             engine.quiet,
         )
     if lines is None and output.output != STREAM and not engine.quiet:

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import typer
 from msgspec.structs import replace
@@ -45,33 +44,33 @@ class ReportOptions(Options):
     )
     metric: list[str] | None = rare("Also report a point such as accuracy@coverage=0.9. Repeatable.", "POINT", REPORT)
     report_by: str | None = option("Also report by a column, by 'prediction' or by 'label'.", "COL", REPORT)
-    intervals: bool = rare_flag("Also give intervals of the areas and of coverages at a risk.", panel=REPORT)
-    classwise: bool = rare_flag("Also give the calibration error of each class's probability.", panel=REPORT)
-    title: str | None = rare("Heads the page.", "TEXT", REPORT)
-    compare: bool = rare_flag("Also judge the usual scores: max probability, entropy, margin, ...", panel=COMPARISONS)
-    rival: list[str] | None = rare("Also judge a column as score. Repeatable.", "COL", COMPARISONS)
+    intervals: bool = rare_flag("Also report intervals for the areas and for coverages at a risk.", panel=REPORT)
+    classwise: bool = rare_flag("Also report the calibration error of each class's probability.", panel=REPORT)
+    title: str | None = rare("Report title.", "TEXT", REPORT)
+    compare: bool = rare_flag("Also evaluate the usual scores: max probability, entropy, ...", panel=COMPARISONS)
+    rival: list[str] | None = rare("Also evaluate a column as a score. Repeatable.", "COL", COMPARISONS)
     rival_order: list[str] | None = rare(
         "Which end of --rival is accepted first; once, or once for each.", "high|low", COMPARISONS, show_default="high"
     )
-    rejected: list[str] | None = rare("Also judge another rejector's mask. Repeatable.", "COL", COMPARISONS)
+    rejected: list[str] | None = rare("Also evaluate another rejector's mask. Repeatable.", "COL", COMPARISONS)
     baseline: str | None = rare("Also report differences to an earlier report (JSON).", "FILE", COMPARISONS)
     baseline_dump: list[str] | None = rare(
         "Differences to a dump of the same rows, paired by --join-on. Repeatable.", "DUMP", COMPARISONS
     )
     baseline_rejector: str | None = rare("Rejector of --baseline-dump.", "FILE", COMPARISONS, show_default="the same")
-    no_labels: bool = flag("Only what needs no labels: coverage, expected accuracy, drift.", panel=REPORT)
+    no_labels: bool = flag("Report only what needs no labels: coverage, expected accuracy, drift.", panel=REPORT)
     audited: bool = rare_flag(
         "Labels are those of 'drrej reject --audit': a random sample of the accepted rows.", panel=REPORT
     )
-    minutes: float | None = rare("Minutes that the review of a row takes: also report hours.", "M", REPORT)
+    minutes: float | None = rare("Minutes to review one row: also report hours.", "M", REPORT)
     examples: str | None = rare("Also show these columns of some rejected rows and accepted errors.", "COLS", REPORT)
-    ood: str | None = rare("Rows where this column is true belong to no class: judge them apart.", "COL", REPORT)
+    ood: str | None = rare("Column that is true for rows of no class: report on them separately.", "COL", REPORT)
     ood_cost: float | None = rare(
-        "What accepting a row of no class costs, as a multiple of an error.", "X", REPORT, show_default="1"
+        "Cost of accepting a row of no class, as a multiple of an error.", "X", REPORT, show_default="1"
     )
     on_unseen_group: OnUnseen = MaskInput.on_unseen_group
     group: str | None = rare(
-        "Tells rows with the same scores apart, as an id does; else they count once.", "COL", REPORT
+        "Column that tells rows with equal scores apart, such as an id; else they count once.", "COL", REPORT
     )
 
     def options(self, rejector: str, kinds: Collection[str], join_on: str | None) -> EvaluateOptions:
@@ -88,30 +87,20 @@ class ReportOptions(Options):
         if self.title is not None and "html" not in kinds:
             raise OptionError("--title is for a page; it requires -o FILE.html")
         if self.baseline_dump and join_on is None:
-            raise OptionError("--baseline-dump needs --join-on COL: the key column that pairs the rows")
-        if self.baseline_rejector and not self.baseline_dump:
-            raise OptionError("--baseline-rejector goes with --baseline-dump")
-        if self.ood_cost is not None and self.ood is None:
-            raise OptionError("--ood-cost goes with --ood COL")
+            raise OptionError("--baseline-dump requires --join-on COL: the key column that pairs the rows")
+        self.check_needs(baseline_rejector="baseline_dump", ood_cost="ood", rival_order="rival")
         if examples == []:
             raise OptionError("--examples: name the columns to show, e.g. --examples id")
-        return EvaluateOptions(
+        return self.into(
+            EvaluateOptions,
             points=[Point.parse(text)[0] for text in self.metric or []],
-            intervals=self.intervals,
-            classwise=self.classwise,
             by=self.report_by,
             rivals=self.rivals(),
             labels=not (self.no_labels or self.audited),
-            audited=self.audited,
-            minutes=self.minutes,
-            ood=self.ood,
-            ood_cost=1.0 if self.ood_cost is None else self.ood_cost,
-            on_unseen_group=self.on_unseen_group,
             baseline=None if self.baseline is None else read_baseline(self.baseline),
+            baseline_dump=None,  # it is opened later
             pictures=any(kind in DRAWN for kind in kinds),
             examples=examples,
-            group=self.group,
-            title=self.title,
             model=None if rejector == STREAM else rejector.rsplit("/", 1)[-1],
         )
 
@@ -122,8 +111,6 @@ class ReportOptions(Options):
         scores, orders = self.rival or [], self.rival_order or ["high"]
         if not set(orders) <= {"high", "low"}:
             raise OptionError("--rival-order: it must be high or low")
-        if self.rival_order and not scores:
-            raise OptionError("--rival-order goes with --rival COL")
         if len(orders) not in (1, len(scores)):
             raise OptionError(f"--rival-order: give it once, or once for each of the {len(scores)} --rival columns")
         pairs = zip(scores, orders * len(scores) if len(orders) == 1 else orders, strict=True)
@@ -162,34 +149,16 @@ def format_of(path: str, shown: str, endings: Collection[str]) -> str:
     return kind
 
 
-def reports_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """A command whose errors are also where CI looks: in JUnit files, and on standard output as its format has them."""
-
-    @wraps(command)
-    def run(**groups: Any) -> None:
-        try:
-            command(**groups)
-        except typer.Exit:
-            raise
-        except Exception as error:
-            with suppress(DrrejError, OSError):  # what is reported is the first error
-                files = groups["files"]
-                outputs = files.output if isinstance(files.output, list) else []
-                report_error(in_flags(redacted(str(error))), files.format, outputs, files.force)
-            raise
-
-    return run
-
-
-def report_error(message: str, format: str | None, outputs: Sequence[str], force: bool) -> None:
-    """Write an error in the format of standard output, and in place of JUnit files."""
+def report_error(message: str, format: str, outputs: Sequence[str], force: bool) -> None:
+    """Write an error where CI looks: on standard output as its format has it, and in place of JUnit files."""
     from drrej.outputs.destinations import OutputFile
     from drrej.report.ci import command, junit_error
 
-    if format in ("github", "junit"):
-        show(command("error", "drrej", message) if format == "github" else junit_error(message))
-    for path in outputs:
-        if path.lower().endswith(".xml"):
+    message = in_flags(redacted(message))
+    with suppress(DrrejError, OSError):  # what is reported is the first error
+        if format in ("github", "junit"):
+            show(command("error", "drrej", message) if format == "github" else junit_error(message))
+        for path in outputs:
             with OutputFile(path, force) as file:
                 file.write_text(junit_error(message))
                 file.commit()

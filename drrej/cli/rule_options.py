@@ -40,7 +40,7 @@ class CalibrationOptions(Options):
         "NAME",
         show_default="temperature; auto for a --score",
     )
-    floor: float | None = rare("What a probability of 0 counts as.", "P", READING, show_default="chosen by likelihood")
+    floor: float | None = rare("Value used for a probability of 0.", "P", READING, show_default="chosen by likelihood")
     precision: Precision | None = rare(
         "auto: float32 sums for float16 and float32 logits.", panel=ENGINE, show_default="auto"
     )
@@ -52,12 +52,7 @@ class CalibrationOptions(Options):
         """As the library takes them."""
         from drrej.pipeline.calibrate import CalibrateOptions
 
-        return CalibrateOptions(
-            precision=self.precision or "auto",
-            memory=bytes_of(self.memory),
-            floor=self.floor,
-            calibrator=self.calibrator,
-        )
+        return self.into(CalibrateOptions, memory=bytes_of(self.memory))
 
 
 class ObjectiveOptions(Options):
@@ -90,9 +85,9 @@ class ObjectiveOptions(Options):
                 f"which contradicts --alpha {alpha:g}; give one of them"
             )
         if (self.loss == CostLoss.name) != (self.cost_matrix is not None):
-            raise OptionError("--loss cost and --cost-matrix FILE go together; give both or neither")
+            raise OptionError("--loss cost and --cost-matrix FILE require each other; give both or neither")
         if (self.loss == ColumnLoss.name) != (self.loss_column is not None):
-            raise OptionError("--loss column and --loss-column COL go together; give both or neither")
+            raise OptionError("--loss column and --loss-column COL require each other; give both or neither")
         loss: str | Loss | None = self.loss
         if self.cost_matrix is not None:
             loss = CostLoss(read_cost_matrix(self.cost_matrix, class_names))
@@ -137,48 +132,48 @@ class RuleOptions(Options):
     """How the cutoff is chosen: one rule, which `confidence` makes a guarantee."""
 
     accuracy: list[str] | None = option(
-        "Accept as many rows as keep their accuracy at or above A; CLASS=A: of a predicted class. Repeatable.",
+        "Accept as many rows as possible with accuracy at least A; CLASS=A for a predicted class. Repeatable.",
         "A",
         RULE,
     )
     coverage: float | None = option("Accept at least this share of the rows.", "C", RULE)
-    risk: list[str] | None = option("The same by the error rate: at or below R, or CLASS=R. Repeatable.", "R", RULE)
+    risk: list[str] | None = option("The same as an error rate: at most R, or CLASS=R. Repeatable.", "R", RULE)
     max_missed: list[str] | None = option(
-        "Of the rows of a true class accept at most this share as another class. Repeatable.", "CLASS=S", RULE
+        "Accept at most this share of a true class as another class. Repeatable.", "CLASS=S", RULE
     )
-    overall_risk: float | None = rare("Errors left after review at most this share of all rows.", "R", RULE)
+    overall_risk: float | None = rare("At most this share of all rows is still wrong after review.", "R", RULE)
     reviews: int | None = rare("With --per N: reject at most B rows of a batch of N.", "B", RULE)
-    review_cost: float | None = rare("Least total cost, where a rejected row costs C.", "C", RULE)
+    review_cost: float | None = rare("Minimise total cost; reviewing a rejected row costs C.", "C", RULE)
     mean_cost: float | None = rare("With --loss cost: mean cost of accepted rows at most M.", "M", RULE)
-    tau: float | None = rare("Reject where the ratio is at most T.", "T", RULE)
-    max_loss: float | None = rare("Reject where the expected loss is L or more.", "L", RULE)
-    mse: float | None = rare("Mean squared error at most M, of a regression.", "M", RULE)
-    mae: float | None = rare("Mean absolute error at most M, of a regression.", "M", RULE)
-    per: int | None = rare("With --reviews: the rows of a batch.", "N", GUARANTEE)
+    tau: float | None = rare("Reject rows whose ratio is at most T.", "T", RULE)
+    max_loss: float | None = rare("Reject rows whose expected loss is L or more.", "L", RULE)
+    mse: float | None = rare("For a regression: mean squared error at most M.", "M", RULE)
+    mae: float | None = rare("For a regression: mean absolute error at most M.", "M", RULE)
+    per: int | None = rare("With --reviews: rows per batch.", "N", GUARANTEE)
     reviewer_accuracy: float | None = rare(
-        "With --overall-risk: reviewers are right in this share of the rejected rows.", "A", GUARANTEE, show_default="1"
+        "With --overall-risk: share of the rejected rows that reviewers get right.", "A", GUARANTEE, show_default="1"
     )
     confidence: float | None = option(
-        "Make the accuracy, risk, coverage or mean hold on new rows with probability P.", "P", GUARANTEE
+        "Guarantee the accuracy, risk, coverage or mean on new rows with probability P.", "P", GUARANTEE
     )
     cutoff_by: str | None = option("A cutoff for each value of a column, or of 'prediction'.", "COL", GUARANTEE)
     error_cost: float | None = rare(
-        "With --review-cost: what an accepted error costs (unless the loss is cost).", "E", GUARANTEE
+        "With --review-cost: cost of an accepted error (unless the loss is cost).", "E", GUARANTEE
     )
     allow_reuse: bool = rare_flag(
         "Allow rows that calibrate or fit have seen; then the guarantee does not hold.", panel=GUARANTEE
     )
     group: str | None = rare(
-        "Tells rows with the same scores apart, as an id does; else they count once.", "COL", GUARANTEE
+        "Column that tells rows with equal scores apart, such as an id; else they count once.", "COL", GUARANTEE
     )
-    clip: float | None = rare("With --mse or --mae: the error of a row counts as B at most.", "B", GUARANTEE)
+    clip: float | None = rare("With --mse or --mae: cap the error of a row at B.", "B", GUARANTEE)
 
     def rule(self, *without: str) -> Rule:
         """The one rule that was given; a command may be `without` some."""
         from drrej.core.thresholds import one_rule
 
         if self.error_cost is not None and self.review_cost is None:
-            raise OptionError("--error-cost needs --review-cost C: what it costs to have a rejected row looked at")
+            raise OptionError("--error-cost requires --review-cost C: the cost of reviewing a rejected row")
         rules = [name for name, each in RuleOptions.declared().items() if each.rich_help_panel == RULE]
         targets = {name: getattr(self, name) for name in rules if name not in without}
         for name in ("accuracy", "risk", "max_missed"):

@@ -11,16 +11,25 @@ from msgspec.structs import replace
 
 from drrej.cli.build import StartOptions, ThresholdFiles, check_table, warn_calibration
 from drrej.cli.console import say_notes, warn
-from drrej.cli.evaluate import ReportFiles
 from drrej.cli.input_options import MaskInput, OptionalDumps, check_one_stdin, check_spared, names_of
-from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, option, rare
+from drrej.cli.options import (
+    REQUIRED,
+    EngineOptions,
+    Options,
+    OutputOptions,
+    changed,
+    open_files,
+    option,
+    rare,
+    rare_flag,
+    rarer,
+)
 from drrej.cli.reject import warn_bad_rows
 from drrej.cli.report_options import (
     REPORT,
     ReportOptions,
     finish,
     gates_of,
-    reports_errors,
     rows_words,
     shown,
     written,
@@ -50,8 +59,8 @@ class RunFiles(Options):
 
     output: str = option("Directory for the results.", "DIR", default=REQUIRED)
     force: bool = OutputOptions.force
-    format: TextFormat = rare("What goes to standard output, as in evaluate.", "FORMAT", default="text")
-    verbose: bool = ReportFiles.verbose
+    format: TextFormat = rare("Format of standard output, as in evaluate.", "FORMAT", default="text")
+    verbose: bool = rare_flag("Print the whole report, not only the summary.")
     table: str | None = ThresholdFiles.table
     val: list[str] | None = option("Rows to calibrate, fit and choose on. Repeatable.", "DUMP", ROWS)
     test: list[str] | None = option("Rows to report on and to mask. Repeatable.", "DUMP", ROWS)
@@ -59,16 +68,16 @@ class RunFiles(Options):
         "Fresh rows to choose the threshold on. Repeatable.", "DUMP", ROWS, show_default="--val"
     )
     split: str | None = option(
-        "Shares of DUMP to fit, choose and test; of four the first is to calibrate. With --val: A,B of it.",
+        "Shares of DUMP to fit, choose and test; a fourth, first, is to calibrate. With --val: A,B.",
         "A,B,C",
         ROWS,
         show_default="14,56,30, with at least 50 rows to fit; 40,30,30 for --tau and costs",
     )
-    seed: int | None = rare("Another seed, another split.", "N", ROWS, show_default="0")
-    group: str | None = rare("Rows with the same value, such as a patient, stay together.", "COL", ROWS)
+    seed: int | None = rare("Random seed for the split.", "N", ROWS, show_default="0")
+    group: str | None = rare("Keep rows with the same value, such as a patient, together.", "COL", ROWS)
 
     def division(self, dumps: list[str] | None, certified: bool = False) -> SplitOptions | None:
-        """How rows are divided, if they are; raises when options do not go together.
+        """How rows are divided, if they are; raises when options contradict each other.
 
         Where a rule can be certified, the number of rows decides how many of them fit.
         """
@@ -134,9 +143,10 @@ Recipe = Annotated[
     RecipeOptions,
     changed(
         *("mse", "mae", "group", "clip"),
+        **rarer(RecipeOptions, "risk", "max_missed", "cutoff_by", "loss"),
         calibrator=rare("How scores are calibrated, as in calibrate.", "NAME", show_default="temperature"),
         confidence=option(
-            "Make the rule hold on new rows with probability P; 0 for no guarantee.",
+            "Guarantee the target on new rows with probability P; 0 for no guarantee.",
             "P",
             GUARANTEE,
             show_default="0.95 on fresh rows, if there are enough",
@@ -149,19 +159,16 @@ RunReport = Annotated[
     ReportOptions,
     changed(
         *("no_labels", "audited", "examples", "ood", "ood_cost", "on_unseen_group", "group"),
-        report_by=option(
-            "Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"
-        ),
+        report_by=rare("Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"),
     ),
 ]
 
 
-@reports_errors
 def run(
     files: RunFiles,
     recipe: Recipe,
     report: RunReport,
-    input: MaskInput,
+    input: Annotated[MaskInput, changed(**rarer(MaskInput, "keep", "on_bad_row", "score"))],
     engine: EngineOptions,
     dumps: OptionalDumps = None,
 ) -> None:
@@ -181,14 +188,13 @@ def run(
 
     rule = recipe.replaced(confidence=recipe.confidence or None).rule("mse", "mae")
     divided = files.division(dumps, certified=rule.can_be_certified)
-    if recipe.temperature is not None and recipe.memory is not None:
-        raise OptionError("--memory is for fitting the temperature; it does not go with --temperature T")
-    if recipe.temperature is not None and recipe.calibrator is not None:
-        raise OptionError("--calibrator says what is fitted; it does not go with --temperature T, which is given")
+    for name in [name for name in ("memory", "calibrator") if name in recipe.not_default()]:
+        if recipe.temperature is not None:
+            raise OptionError(f"--{name} cannot be combined with --temperature T: nothing is fitted then")
     check_table(files.table)
     if dumps and input.on_bad_row != "error":
         raise OptionError(
-            f"--on-bad-row {input.on_bad_row} goes with --test: rows without usable scores cannot be divided"
+            f"--on-bad-row {input.on_bad_row} requires --test: rows without usable scores cannot be divided"
         )
     gates = gates_of(report.gate)
     wanted = replace(
@@ -216,7 +222,7 @@ def run(
         used = run_rows(sources, divided)
         found = recipe.make(used, rule, ratio, divided, table="table" in places)
         made = evaluate(used.test, found.rejector, gates, report.completed(wanted, found.rejector, input, workers))
-        kept = MaskOptions(names_of(input.keep), input.on_bad_row, input.on_unseen_group)
+        kept = input.into(MaskOptions, keep=names_of(input.keep))
         counts = reject(used.test, found.rejector, places[FILES[0]], kept)
         _write(places, found, made)
     _warn(used, found, divided, engine.quiet)

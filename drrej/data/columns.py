@@ -105,15 +105,15 @@ def find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool 
     return found
 
 
-def check_repeated(schema: pa.Schema, where: str) -> None:
+def check_repeated(names: Sequence[str], where: str) -> None:
     """Raise where two columns have one name."""
-    repeated = sorted(name for name, count in Counter(schema.names).items() if count > 1)
+    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
     if repeated:
         raise DumpError(f"{where}: column '{repeated[0]}' occurs twice; rename one of them")
 
 
 def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool) -> LogitColumns:
-    check_repeated(schema, where)
+    check_repeated(schema.names, where)
     if wanted.logits is not None:
         return _asked_for(schema, wanted.logits, wanted, where, typed)
     if wanted.binary:
@@ -309,14 +309,21 @@ def root_of(schema: pa.Schema, name: str) -> str:
 
 
 def column_of(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """The values of a column or path; null where a struct on the way is."""
+    """The values of a column or path, as a plain array; null where a struct on the way is."""
     path = _path(batch.schema, name)
     if path is None:
         raise KeyError(name)
     values = batch.column(path[0])
     for piece in path[1:]:
         values = _step(values, piece)
-    return values
+    return plain(values)
+
+
+def plain(array: pa.Array) -> pa.Array:
+    """The values themselves of an array of a dictionary, whose codes differ from batch to batch, or of an extension."""
+    while isinstance(array, pa.ExtensionArray):
+        array = array.storage
+    return array.dictionary_decode() if isinstance(array, pa.DictionaryArray) else array
 
 
 def _step(array: pa.Array, piece: str) -> pa.Array:
@@ -344,6 +351,13 @@ def list_bounds(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], 
         return starts, np.full(len(array), width, np.int64), array.values
     offsets = as_numpy(array.offsets).astype(np.int64)
     return offsets[:-1], np.diff(offsets), array.values
+
+
+def list_items(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], pa.Array]:
+    """The row that each item of the lists of a column belongs to, its place there, and the items; a null has none."""
+    lengths = np.where(np.asarray(array.is_null()), 0, list_bounds(array)[1])
+    rows = np.repeat(np.arange(len(array)), lengths)
+    return rows, np.arange(rows.size) - np.repeat(np.cumsum(lengths) - lengths, lengths), array.flatten()
 
 
 def as_numpy(array: pa.Array) -> NDArray[Any]:

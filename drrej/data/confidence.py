@@ -24,7 +24,7 @@ from drrej.data.columns import (
     find_logits,
     is_list,
     likely_label,
-    list_bounds,
+    list_items,
     storage_type,
 )
 from drrej.data.labels import LATE, UNKNOWN, LabelKind, is_text, value_type
@@ -59,9 +59,6 @@ def read_confidences(batch: pa.RecordBatch, columns: LogitColumns, report: Repor
     scores = np.zeros((batch.num_rows, len(columns.names)))
     for place, (name, how) in enumerate(columns.reduced):
         stored = column_of(batch, name)
-        stored = stored.dictionary_decode() if isinstance(stored, pa.DictionaryArray) else stored
-        while isinstance(stored, pa.ExtensionArray):
-            stored = stored.storage
         missing = np.asarray(stored.is_null())
         report(np.flatnonzero(missing), "no value (null)", _DROP)
         if is_text(stored.type):
@@ -78,16 +75,12 @@ def read_confidences(batch: pa.RecordBatch, columns: LogitColumns, report: Repor
 
 def _reduced(array: pa.Array, how: str, missing: NDArray[np.bool_], report: Report) -> Floats:
     """One number of each list: nulls in it do not count, as of a first token that has no log-probability."""
-    starts, lengths, values = list_bounds(array)
-    lengths = np.where(missing, 0, lengths)
-    owners = np.repeat(np.arange(len(array)), lengths)
-    places = np.arange(owners.size) - np.repeat(np.cumsum(lengths) - lengths, lengths) + np.repeat(starts, lengths)
-    flat = values.take(pa.array(places)).cast(pa.float64(), safe=False)
+    owners, _, items = list_items(array)
+    flat = items.cast(pa.float64(), safe=False)
     there = np.asarray(flat.is_valid())
     owners, numbers = owners[there], flat.drop_null().to_numpy(zero_copy_only=False)
     counts = np.bincount(owners, minlength=len(array))
-    empty = counts == 0
-    report(np.flatnonzero(empty & ~missing), "a list without numbers", "every row needs one at least")
+    report(np.flatnonzero((counts == 0) & ~missing), "a list without numbers", "every row needs one at least")
     if how == "count" or not numbers.size:
         return counts.astype(np.float64)
     lists = pa.table({"row": owners, "value": numbers}).group_by("row", use_threads=False)
@@ -159,7 +152,7 @@ def find_columns(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
                 raise
             said = " ".join(f"`{name}={value}`" for name, value in known.items())
             raise DumpError(f"{where}: no logits, but '{known['score']}' looks like a score; say {said}") from None
-    check_repeated(schema, where)
+    check_repeated(schema.names, where)
     return find_scores(schema, wanted.score, where)
 
 
@@ -227,26 +220,24 @@ def likely_scores(schema: pa.Schema) -> dict[str, str] | None:
 # Whether rows were right
 
 
-def find_correct(schema: pa.Schema, options: DumpOptions, where: str) -> str | None:
+def find_correct(schema: pa.Schema, options: DumpOptions, where: str, needed: bool = False) -> str | None:
     """The column that tells whether rows were right, or, where predictions are compared with them, of the labels.
 
-    None where nothing says so.
+    None where nothing says so, unless it is `needed`.
     """
+    found = None
     if options.prediction is not None:
         if field_of(schema, options.prediction) is None:
             names = shown(schema.names)
             raise DumpError(f"{where}: there is no column '{options.prediction}' (`prediction`); columns: {names}")
         elsewhere = options.label is None or options.labels_from is not None
-        return likely_label(schema) if elsewhere else find_label(schema, options.label, where)
-    if options.correct is not None:
-        return options.correct if field_of(schema, options.correct) is not None else None
-    found = [name for name in CORRECT_NAMES if name in schema.names]
-    return found[0] if len(found) == 1 else None
-
-
-def check_correct(schema: pa.Schema, options: DumpOptions, where: str) -> str:
-    """The same; raises where nothing says whether rows were right."""
-    if (found := find_correct(schema, options, where)) is not None:
+        found = likely_label(schema) if elsewhere else find_label(schema, options.label, where)
+    elif options.correct is None:
+        likely = [name for name in CORRECT_NAMES if name in schema.names]
+        found = likely[0] if len(likely) == 1 else None
+    elif field_of(schema, options.correct) is not None:
+        found = options.correct
+    if found is not None or not needed:
         return found
     if options.correct is not None:
         raise DumpError(f"{where}: there is no column '{options.correct}' (`correct`); columns: {shown(schema.names)}")
@@ -267,8 +258,6 @@ class CorrectKind(LabelKind, frozen=True):
         keep_unknown: bool = False,
     ) -> NDArray[np.int64]:
         """`RIGHT` or `WRONG` for each row; others are reported, unless they are kept as `UNKNOWN`."""
-        if isinstance(array, pa.DictionaryArray):
-            array = array.dictionary_decode()
         missing = np.asarray(array.is_null())
         report(np.flatnonzero(missing), "no value (null)", LATE)
         if is_text(array.type):
@@ -307,7 +296,7 @@ def agreement(prediction: pa.Array, label: pa.Array, name: str, where: str, repo
     """Whether each prediction is the label: numbers by value, all else as text; null where there is no label."""
     import pyarrow.compute as pc
 
-    arrays = [a.dictionary_decode() if isinstance(a, pa.DictionaryArray) else a for a in (prediction, label)]
+    arrays = [prediction, label]
     numbers = [pa.types.is_integer(array.type) or pa.types.is_floating(array.type) for array in arrays]
     if not all(numbers):
         if any(pa.types.is_floating(array.type) for array in arrays):

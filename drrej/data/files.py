@@ -12,6 +12,8 @@ import re
 import shutil
 import stat
 import tempfile
+import zipfile
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -270,6 +272,16 @@ def open_text(file: DumpFile) -> Any:
     stream = open_bytes(file)
     compression = next((name for ending, name in COMPRESSIONS.items() if file.ends_with((ending,))), None)
     return stream if compression is None else pa.CompressedInputStream(stream, compression)
+
+
+@contextlib.contextmanager
+def archive_in(stream: Any) -> Iterator[zipfile.ZipFile]:
+    """The zip archive in a stream; what is wrong with it is a ValueError."""
+    try:
+        with zipfile.ZipFile(stream) as archive:
+            yield archive
+    except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError) as error:
+        raise ValueError(f"{type(error).__name__}: {error}") from None
 
 
 def line_chunks(file: DumpFile) -> Iterator[bytes]:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from drrej.data.columns import LABEL, as_numpy, likely_label, list_bounds, numpy_type
+from drrej.data.columns import LABEL, as_numpy, likely_label, list_bounds, numpy_type, plain
 from drrej.data.formats import format_of, read_table
 from drrej.data.listing import Spools, find_parts
 from drrej.data.problems import Problem, Problems, one_line, shown
@@ -46,8 +46,6 @@ class LabelKind(Struct, frozen=True):
 
         Labels that name none of the classes are bad too, unless they are kept as `UNKNOWN`.
         """
-        if isinstance(array, pa.DictionaryArray):  # codes differ from batch to batch: only values count
-            array = array.dictionary_decode()
         if pa.types.is_list(array.type) or pa.types.is_large_list(array.type):
             array = _only_values(array, report)
         if array.null_count:
@@ -196,7 +194,7 @@ def is_text(data_type: pa.DataType) -> bool:
 
 def without_blanks(array: pa.Array) -> pa.Array:
     """Labels with null in place of empty texts, as text files have them where a label has not come."""
-    if not is_text(value_type(array.type)):
+    if not is_text(array.type):
         return array
     import pyarrow.compute as pc  # a tenth of a second that numeric labels need not pay
 
@@ -396,17 +394,14 @@ def _repeated(codes: NDArray[Any]) -> NDArray[np.intp]:
 
 
 def _whole(column: pa.ChunkedArray) -> pa.Array:
-    """One array; dictionaries, which may differ from chunk to chunk, are decoded first."""
-    chunks = [c.dictionary_decode() if isinstance(c, pa.DictionaryArray) else c for c in column.chunks]
+    """One plain array."""
+    chunks = [plain(chunk) for chunk in column.chunks]
     return pa.concat_arrays(chunks) if chunks else pa.array([], value_type(column.type))
 
 
 def key_array(column: pa.Array, where: str) -> pa.Array:
     """Keys as whole numbers (int64) or text (string)."""
-    while isinstance(column, pa.ExtensionArray):
-        column = column.storage
-    if isinstance(column, pa.DictionaryArray):
-        column = column.dictionary_decode()
+    column = plain(column)
     kind = column.type
     try:
         if pa.types.is_floating(kind):

@@ -27,7 +27,7 @@ from drrej.data.columns import (
     root_of,
     storage_type,
 )
-from drrej.data.confidence import check_correct, correct_kind, find_columns, find_correct, in_words
+from drrej.data.confidence import correct_kind, find_columns, find_correct, in_words
 from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.files import DumpFile, FileInfo, Request
 from drrej.data.formats import format_of, has_no_keys, read_table
@@ -46,7 +46,7 @@ _REMOTE_LOOKS = 32
 _FIRST_ROWS = 256
 """Rows that are looked at to learn the number of classes."""
 
-_TOGETHER = "`labels_from=FILE` and `join_on=COL` go together: COL is the key column that both files have"
+_TOGETHER = "`labels_from=FILE` and `join_on=COL` require each other: COL is the key column of both files"
 
 _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """Numbers that are written as int64 would be: 007 stays text."""
@@ -156,13 +156,13 @@ def _check_options(options: DumpOptions) -> None:
             "with `classes`"
         )
     if options.normalize and options.input in (None, "logits"):
-        raise OptionError("`normalize` goes with `input=probs`: logits have no sum to divide by")
+        raise OptionError("`normalize` requires `input=probs`: logits have no sum to divide by")
     if options.normalize and options.binary:
-        raise OptionError("`normalize` does not go with `binary`: one score per row has no sum to divide by")
+        raise OptionError("`normalize` cannot be combined with `binary`: one score per row has no sum to divide by")
     if options.join_on is not None and options.labels_from is None:
         raise OptionError(_TOGETHER)
     if options.labels_from is not None and options.join_on is None and options.on_missing_label == "skip":
-        raise OptionError("`on_missing_label=skip` goes with `join_on=COL`: without keys, every row needs its label")
+        raise OptionError("`on_missing_label=skip` requires `join_on=COL`: without keys, every row needs its label")
 
 
 def _groups(number: int, info: FileInfo) -> Iterator[RowGroup]:
@@ -355,8 +355,10 @@ def _find_labels(
         return kind_of(found.type, f"{look.file.name}: column '{label}'", look.info.typed)
 
     if labelled and options.labels_from is None:
-        scored = options.score is not None
-        label = check_correct(schema, options, first) if scored else find_label(schema, options.label, first)
+        if options.score is not None:
+            label = str(find_correct(schema, options, first, needed=True))
+        else:
+            label = find_label(schema, options.label, first)
         kinds = [kind_in(look, label) for look in filled]
         return label, kinds[0], None
     known = likely_label(schema) if options.label is None else options.label

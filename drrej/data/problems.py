@@ -86,7 +86,7 @@ def check_bad_files(bad: Mapping[str, str], files: int, most: float | None) -> N
         return
     reason = next(iter(bad.values()))
     if len(bad) == files:
-        raise DumpError(f"{reason} (none of the {files} files is good)")
+        raise DumpError(f"{reason} (all {files} files are bad)")
     if most is not None and len(bad) > most * files:
         raise DumpError(
             f"{reason} (this and {len(bad) - 1} other of {files} files are bad, more than `max_bad={most:g}` allows)"
@@ -98,7 +98,7 @@ def check_bad_rows(bad: int, rows: int, most: float | None, problems: Problems) 
     if bad and (bad == rows or (most is not None and bad > most * rows)):
         found = problems.all()
         first = found[0].message() if found else "bad rows"
-        allowed = "none is good" if bad == rows else f"more than `max_bad={most:g}` allows"
+        allowed = "all of them" if bad == rows else f"more than `max_bad={most:g}` allows"
         raise DumpError(f"{first} ({bad} of {rows} rows are bad, {allowed})")
 
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from drrej.core.types import AnyFloats, Floats
-from drrej.data.columns import LogitColumns, as_numpy, column_of, list_bounds
+from drrej.data.columns import LogitColumns, as_numpy, column_of, list_bounds, list_items
 
 Report = Callable[..., None]
 """Called with bad rows of a block, if any, what they have, the remedy, and what the first of them holds."""
@@ -26,10 +26,12 @@ _DROP = "drop or fix these rows"
 def read_scores(batch: pa.RecordBatch, columns: LogitColumns, classes: int, report: Report) -> AnyFloats:
     """The scores of the rows of a batch (rows x classes; rows x 1 where each has one score), in their own type."""
     first, *others = (column_of(batch, name) for name in columns.names)
-    if columns.layout == "list":
-        return scores_from_list(first, classes, report)
     if columns.layout in ("wide", "score"):
         return scores_from_columns([first, *others], report)
+    if first.null_count:
+        report(np.flatnonzero(np.asarray(first.is_null())), "no value (null)", _DROP)
+    if columns.layout == "list":
+        return scores_from_list(first, classes, report)
     if columns.layout == "vector":
         return scores_from_vector(first, classes, report)
     if columns.layout == "labelled":
@@ -41,12 +43,9 @@ def read_scores(batch: pa.RecordBatch, columns: LogitColumns, classes: int, repo
 
 
 def scores_from_list(array: pa.Array, classes: int, report: Report) -> AnyFloats:
-    """(rows x classes) of a list, large_list, fixed_size_list or fixed_shape_tensor column."""
-    while isinstance(array, pa.ExtensionArray):
-        array = array.storage
+    """(rows x classes) of a list, large_list or fixed_size_list column."""
     rows, (starts, lengths, values) = len(array), list_bounds(array)
     missing = np.flatnonzero(np.asarray(array.is_null())) if array.null_count else np.empty(0, np.intp)
-    report(missing, "no value (null)", _DROP)
     whole = lengths == classes
     whole[missing] = False
     if whole.all() and rows:
@@ -111,27 +110,20 @@ def scores_from_choices(array: pa.Array, classes: int, report: Report, texts: pa
 
     With the `texts` of the choices, each score is divided by the number of characters of its choice.
     """
-    missing = np.asarray(array.is_null())
-    report(np.flatnonzero(missing), "no value (null)", _DROP)
-    starts, lengths, stored = list_bounds(array)
-    lengths = np.where(missing, 0, lengths)
-    few = np.flatnonzero(~missing & (lengths < 2))
+    owners, places, items = list_items(array)
+    lengths = np.bincount(owners, minlength=len(array))
+    few = np.flatnonzero(np.asarray(array.is_valid()) & (lengths < 2))
     report(
         few, "fewer than 2 choices", "a question needs at least two", f"it has {lengths[few[0]]}" if few.size else ""
     )
-    many = np.flatnonzero(lengths > classes)
-    report(many, f"more than {classes} choices", "every row may have at most so many", "")
-    lengths = np.minimum(lengths, classes)
-    owners = np.repeat(np.arange(len(array)), lengths)
-    places = np.arange(owners.size) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-    flat = stored.take(pa.array(np.repeat(starts, lengths) + places))
-    nulls = np.asarray(flat.is_null())
-    report(np.unique(owners[nulls]), "a null among the scores", _DROP)
-    values = flat.fill_null(0.0).to_numpy(zero_copy_only=False)
+    report(np.flatnonzero(lengths > classes), f"more than {classes} choices", "every row may have at most so many")
+    report(np.unique(owners[np.asarray(items.is_null())]), "a null among the scores", _DROP)
+    values = items.fill_null(0.0).to_numpy(zero_copy_only=False)
     if texts is not None:
         values = values / _characters(texts, lengths, report)
     scores = np.full((len(array), classes), -np.inf, values.dtype)
-    scores[owners, places] = values
+    known = places < classes
+    scores[owners[known], places[known]] = values[known]
     scores[lengths == 0] = 0.0  # placeholders of rows that were reported
     return scores
 
@@ -166,7 +158,6 @@ def vector_sizes(array: pa.Array) -> list[int]:
 def scores_from_vector(array: pa.Array, classes: int, report: Report) -> AnyFloats:
     """(rows x classes) of Spark ML vectors: dense ones (type 1) hold all values, sparse ones (type 0) those not 0."""
     missing = np.asarray(array.is_null())
-    report(np.flatnonzero(missing), "no value (null)", _DROP)
     kinds = _field(array, "type").fill_null(_DENSE).to_numpy(zero_copy_only=False)
     sparse = (kinds == _SPARSE) & ~missing
     unknown = np.flatnonzero(~missing & (kinds != _SPARSE) & (kinds != _DENSE))
@@ -206,11 +197,8 @@ def scores_from_labelled(array: pa.Array, classes: Sequence[str], report: Report
     """(rows x classes) of lists of (label, probability) in any order, matched by label."""
     import pyarrow.compute as pc
 
-    nulls = np.asarray(array.is_null())
-    report(np.flatnonzero(nulls), "no value (null)", _DROP)
-    items = array.flatten()
-    lengths = np.where(nulls, 0, list_bounds(array)[1])
-    owners = np.repeat(np.arange(len(array)), lengths)
+    owners, _, items = list_items(array)
+    lengths = np.bincount(owners, minlength=len(array))
     found = pc.index_in(_field(items, "label").cast(pa.string()), value_set=pa.array(classes, pa.string()))
     places = found.fill_null(-1).to_numpy(zero_copy_only=False)
     probabilities = _field(items, "prob")
@@ -219,7 +207,7 @@ def scores_from_labelled(array: pa.Array, classes: Sequence[str], report: Report
     known = places >= 0
     np.add.at(times, (owners[known], places[known]), 1)
     scores[owners[known], places[known]] = probabilities.fill_null(0.0).to_numpy(zero_copy_only=False)[known]
-    bad = ~nulls & ((times != 1).any(axis=1) | (lengths != len(classes)))
+    bad = np.asarray(array.is_valid()) & ((times != 1).any(axis=1) | (lengths != len(classes)))
     report(
         np.flatnonzero(bad),
         f"not one probability for each of the {len(classes)} labels",
@@ -239,21 +227,18 @@ def scores_from_tokens(array: pa.Array, classes: Sequence[str], report: Report) 
     as likely as the last of them.
     """
     scores = np.zeros((len(array), len(classes)))
-    missing, none = [], []
+    none = []
     for row, items in enumerate(array.to_pylist()):
         found: dict[str, float] = {}
         for item in items or ():
             if item is not None and item["token"] is not None and item["logprob"] is not None:
                 token = item["token"].strip()
                 found[token] = max(found.get(token, -np.inf), float(item["logprob"]))
-        if items is None:
-            missing.append(row)
-        elif not found.keys() & set(classes):
+        if items is not None and not found.keys() & set(classes):
             none.append(row)
-        else:
+        elif found:
             least = min(found.values())
             scores[row] = [found.get(name, least) for name in classes]
-    report(np.array(missing, np.intp), "no value (null)", _DROP)
     report(np.array(none, np.intp), "none of the classes among its tokens", "name the tokens of the classes: `classes`")
     return scores
 

@@ -15,7 +15,7 @@ from drrej.core.curves import CONVENTIONS, PER, Curve, MeanCurve
 from drrej.core.drift import RatioMoments, RatioSums, loss_shift, ratio_shift
 from drrej.core.intervals import CONFIDENCE, json_number, mean_interval, proportion, sampled_share
 from drrej.core.paired import area_intervals
-from drrej.core.ratio import FITTED_ROWS, DensityRatio
+from drrej.core.ratio import DensityRatio
 from drrej.core.thresholds import Goal, Rule, regression_errors
 from drrej.core.types import Booleans, Floats, Integers, Total
 from drrej.data.problems import shown

@@ -19,7 +19,7 @@ from drrej.data.columns import CORRECT, LABEL, LOGITS, REDUCTIONS, column_of, fi
 from drrej.data.confidence import RIGHT, likely_scores
 from drrej.data.dump import Block, Dump, DumpOptions
 from drrej.data.formats import format_of
-from drrej.data.formats.json import is_table, may_be_table
+from drrej.data.formats.json import is_table
 from drrej.data.labels import is_text, value_type
 from drrej.data.listing import HEAD, STDIN, ending_of, find_parts
 from drrej.data.problems import Problem, shown
@@ -92,8 +92,7 @@ def _is_dump(path: str, head: bytes) -> bool:
         return True
     try:
         with open(path, "rb") as stream:
-            text = stream.read()
-        return may_be_table(text) and is_table(json.loads(text))
+            return is_table(json.load(stream))
     except (ValueError, RecursionError):
         return False
 

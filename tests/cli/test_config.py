@@ -65,7 +65,7 @@ def test_what_is_configured_for_others_does_not_stop_a_command(folder: Path) -> 
     (folder / "t.json").write_bytes(succeed("threshold", "val.parquet", "-r", "r.json", "--coverage", "0.5"))
     succeed("monitor", "state.json", "val.parquet", "-r", "t.json", "--max-risk", "0.9", "-q")
     succeed("monitor", "state.json")
-    assert "--confidence goes with" in fail("monitor", "state.json", "--confidence", "0.9")
+    assert "--confidence requires" in fail("monitor", "state.json", "--confidence", "0.9")
     assert drrej("evaluate", "val.parquet", "-r", "t.json").code == 0
     assert "--prediction: it is for a regression" in fail(
         "evaluate", "val.parquet", "-r", "t.json", "--prediction", "p"
@@ -115,14 +115,14 @@ def test_files_are_relative_to_the_file_that_names_them(folder: Path, monkeypatc
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("lable = 'y'", "lable: no command has an option of this name that can be configured; did you mean label?"),
+        ("lable = 'y'", "lable: there is no option of this name that can be configured; did you mean label?"),
         ("by = 'site'", "can be configured; it is --cutoff-by now"),
         ("tls-ca = 'ca.pem'", "can be configured; it is gone: certificates come from Dask's own configuration"),
         ("[evaluat]\njobs = 1", "[evaluat] is not the name of a command; did you mean evaluate?"),
-        ("[calibrate]\ncoverage = 0.5", "coverage: drrej calibrate has no option of this name that can be configured"),
-        ("output = 'x'", "output: no command has an option of this name"),
-        ("force = true", "force: no command has an option of this name"),
-        ("allow-reuse = true", "allow-reuse: no command has an option of this name"),
+        ("[calibrate]\ncoverage = 0.5", "coverage: there is no option of this name that can be configured"),
+        ("output = 'x'", "output: there is no option of this name"),
+        ("force = true", "force: there is no option of this name"),
+        ("allow-reuse = true", "allow-reuse: there is no option of this name"),
         ("jobs = 'many'", "jobs must be a whole number"),
         ("jobs = true", "jobs must be a whole number"),
         ("binary = 1", "binary must be true or false"),
@@ -141,9 +141,9 @@ def test_what_is_refused(folder: Path, text: str, message: str) -> None:
 @pytest.mark.parametrize(
     ("variable", "value", "message"),
     [
-        ("DRREJ_JOB", "1", "DRREJ_JOB: no option of this name can be set by a variable; did you mean DRREJ_JOBS?"),
-        ("DRREJ_JOBS", "two", "DRREJ_JOBS=two: it must be a whole number"),
-        ("DRREJ_BINARY", "perhaps", "DRREJ_BINARY=perhaps: it must be true or false"),
+        ("DRREJ_JOB", "1", "DRREJ_JOB: there is no option of this name that can be configured; did you mean jobs?"),
+        ("DRREJ_JOBS", "two", "DRREJ_JOBS must be a whole number, not 'two'"),
+        ("DRREJ_BINARY", "perhaps", "DRREJ_BINARY must be true or false, not 'perhaps'"),
     ],
 )
 def test_variables_that_are_refused(
@@ -232,4 +232,4 @@ def test_a_file_that_is_found_names_no_clusters_and_no_inputs(folder: Path, text
 
 def test_toml_that_is_nested_too_deeply(folder: Path) -> None:
     (folder / "drrej.toml").write_text("a = " + "[" * 100_000)
-    assert "drrej.toml: not a TOML file (it is nested too deeply)" in fail("calibrate", "val.parquet")
+    assert "drrej.toml: not a TOML file (" in fail("calibrate", "val.parquet")

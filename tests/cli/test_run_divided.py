@@ -170,7 +170,7 @@ def test_without_matplotlib_there_is_no_page(tmp_path: Path, dump: str, monkeypa
         ("d.parquet --split 1,0,3", "--split 1,0,3: give the share of each part, numbers above 0"),
         ("d.parquet --seed -3", "--seed -3: it must be a whole number from 0 up"),
         ("d.parquet --group nobody", "--group: there is no column 'nobody'"),
-        ("d.parquet --on-bad-row reject", "--on-bad-row reject goes with --test"),
+        ("d.parquet --on-bad-row reject", "--on-bad-row reject requires --test"),
         ("--val d.parquet --test d.parquet --split 1,2,3,4", "give 2 or 3 shares, of the rows to fit and choose (or"),
         ("--val d.parquet --test d.parquet --seed 3", "--seed says how one dump is divided"),
         ("--val d.parquet --test d.parquet --group who", "--group says how one dump is divided"),

@@ -90,7 +90,7 @@ def test_tables_are_not_matched_by_position(tmp_path: Path) -> None:
     pq.write_table(list_table(ROWS), tmp_path / "d.parquet")
     pq.write_table(pa.table({"label": ROWS.labels}), tmp_path / "labels.parquet")
     message = fail("calibrate", tmp_path / "d.parquet", "--labels-from", tmp_path / "labels.parquet")
-    assert "--labels-from FILE and --join-on COL go together" in message
+    assert "--labels-from FILE and --join-on COL require each other" in message
 
 
 def test_a_join_between_formats(tmp_path: Path, expected: Results) -> None:

@@ -209,6 +209,6 @@ def test_tables_in_one_json_document(tmp_path: Path, expected: Results, form: st
     if form == "mlflow":
         document["data"][3] = document["data"][3][:1]
         path.write_text(json.dumps(document))
-        assert "row 3, counted from 0, has not a value for each of its 2 columns" in fail("calibrate", path)
+        assert "row 3, counted from 0, does not have 2 values" in fail("calibrate", path)
     path.write_text('{"a": 1}')
     assert "not a table" in fail("calibrate", path)

@@ -338,7 +338,7 @@ def test_what_does_not_go_together(world: Path, tmp_path: Path, options: list[st
         (["n0.parquet", "-r", "r.json", "--reset", "why"], "--reset: there is no monitor yet"),
         (["n0.parquet", "-r", "r.json", "--late", "n0"], "--late n0: there is no monitor yet"),
         ([], "no such file; name the dump of the first batch"),
-        (["--max-risk", "0.1"], "--max-risk goes with the DUMP of a batch"),
+        (["--max-risk", "0.1"], "--max-risk requires the DUMP of a batch"),
     ],
 )
 def test_what_a_first_batch_needs(world: Path, tmp_path: Path, arguments: list[str], message: str) -> None:
@@ -607,7 +607,7 @@ def test_a_reset_needs_no_batch(world: Path, tmp_path: Path) -> None:
     tree = load_json(state)
     assert (len(tree["batches"]), len(tree["resets"]), "ended" in tree) == (1, 1, False)
     assert tree["settings"]["max_risk"] == 0.9
-    assert "goes with the DUMP" in fail("monitor", state, "--batch", "x")
+    assert "requires the DUMP" in fail("monitor", state, "--batch", "x")
 
 
 def test_partitions_name_their_batch(world: Path, tmp_path: Path) -> None:

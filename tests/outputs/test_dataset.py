@@ -417,10 +417,10 @@ def test_a_file_of_another_model_does_not_push_out_the_others(nights: Path) -> N
 def test_all_bad_is_an_error(nights: Path) -> None:
     for path in (nights / "nights").rglob("*.parquet"):
         path.write_bytes(b"PAR1")
-    assert "(none of the 2 files is good)" in reject(nights, "-o", "scored/", *SKIP, code=2)[-1]
+    assert "(all 2 files are bad)" in reject(nights, "-o", "scored/", *SKIP, code=2)[-1]
     write_dump(nights / "nan.parquet", np.full((5, 5), np.nan), LABELS[:5])
     for words in (["calibrate", "nan.parquet"], ["evaluate", "nan.parquet", "-r", "r.json", "--no-labels"]):
-        assert "(5 of 5 rows are bad, none is good)" in fail(*words, *SKIP, cwd=nights)
+        assert "(5 of 5 rows are bad, all of them)" in fail(*words, *SKIP, cwd=nights)
 
 
 # Logs
@@ -435,7 +435,7 @@ def test_a_line_for_each_file_and_one_at_the_end(nights: Path) -> None:
     assert reject(nights, "-o", "quiet/", "-q") == []
     assert reject(nights, "-o", "one.parquet") == []
     assert len(reject(nights, "-o", "two.parquet", "--log", "text")) == 3
-    assert "--log goes without -q" in reject(nights, "-o", "x/", "-q", "--log", "json", code=2)[-1]
+    assert "--log cannot be combined with -q" in reject(nights, "-o", "x/", "-q", "--log", "json", code=2)[-1]
 
 
 def rejected(nights: Path) -> list[int]:
@@ -526,7 +526,7 @@ def test_review_does_not_go_with_update(nights: Path) -> None:
     message = fail(
         "reject", "nights", "-r", "r.json", "-o", "scored/", "--update", "--review", "tasks.json", cwd=nights
     )
-    assert message == "--review does not go with --update: masks that stay as they are would be missing in it"
+    assert message == "--review cannot be combined with --update: it would lack the rows of masks that are kept"
     assert not (nights / "tasks.json").exists()
 
 
@@ -569,7 +569,7 @@ def test_a_review_has_no_row_of_a_file_that_was_left_out(nights: Path, output: s
 
 def test_a_dump_that_is_divided(nights: Path) -> None:
     message = fail("run", "nights", "--coverage", "0.8", "-o", "out", "--on-bad-row", "skip", cwd=nights)
-    assert message == "--on-bad-row skip goes with --test: rows without usable scores cannot be divided"
+    assert message == "--on-bad-row skip requires --test: rows without usable scores cannot be divided"
     (nights / "nights/dt=2/bad.parquet").write_bytes(b"PAR1")
     outcome = run("run", "nights", "--coverage", "0.8", "-o", "out", "--on-bad-file", "skip", "-q", cwd=nights)
     assert outcome.code == 0, outcome.err

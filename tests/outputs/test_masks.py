@@ -273,11 +273,11 @@ def test_the_review_has_the_rejected_rows_most_doubtful_first(at: Path) -> None:
 
 def test_plain_rows_and_a_limit(at: Path) -> None:
     command = ("reject", at / "d.parquet", "-r", at / "r.json", "-o", at / "m.parquet", "--review", at / "q.jsonl")
-    done = run_here(*command, "--review-limit", 5)
+    done = run_here(*command, "--reviews", 5)
     assert done.returncode == 0
     mask = pq.read_table(at / "m.parquet")
     rejected = mask["rejected"].to_pylist().count(True)
-    told = f"{rejected - 5} of {rejected} rejected rows are over the budget of 5 reviews: the least doubtful"
+    told = f"{rejected - 5} of {rejected} rejected rows exceed the budget of 5 reviews: the least doubtful"
     assert told in done.stderr.decode()
     rows = [json.loads(line) for line in (at / "q.jsonl").read_text(encoding="utf-8").splitlines()]
     assert [row["mask_row"] for row in rows] == by_hand(mask)[:5]
@@ -320,7 +320,7 @@ def test_the_review_of_a_dataset_names_the_files(at: Path) -> None:
     [
         (["--review", "tasks.xlsx"], "--review tasks.xlsx: the ending says the format; use .json"),
         (["--review", "-"], "--review standard output: the ending says"),
-        (["--reviews", "5"], "--reviews goes with --review"),
+        (["--reviews", "5"], "--reviews requires --review"),
         (["--review", "t.json", "--reviews", "0"], "--reviews 0: it must be 1 or more"),
         (["--review", "there.json"], "it exists already"),
         (["--review", "r.json", "--force"], "r.json"),

@@ -129,7 +129,7 @@ def test_what_cannot_be_is_refused(world: World, tmp_path: Path) -> None:
     place, here = world.path.parent / "r.json", ("evaluate", world.path, "-r", world.path.parent / "r.json")
     assert "there is no such column" in fail(*here, "--ood", "absent")
     assert "boolean (or 0 and 1)" in fail(*here, "--ood", "logits")
-    assert "--ood-cost goes with --ood" in fail(*here, "--ood-cost", "2")
+    assert "--ood-cost requires --ood" in fail(*here, "--ood-cost", "2")
     assert "from 0 on" in fail(*here, "--ood", "strange", "--ood-cost", "-1")
     assert "--no-labels" in fail(*here, "--ood", "strange", "--no-labels")
     assert "--rejected" in fail(*here, "--ood", "strange", "--rejected", "strange")

@@ -162,5 +162,5 @@ def test_what_a_regression_cannot_have_is_refused(folder: Path) -> None:
     assert "rows without logits" in fail("threshold", "d.parquet", "-r", "fitted.json", "--risk", "0.1", cwd=folder)
     columns = ["--prediction", "prediction", "--target", "nothing"]
     assert "'nothing'" in fail("evaluate", "d.parquet", "-r", "r.json", "--task", "regression", *columns, cwd=folder)
-    assert "go together" in fail("fit", "d.parquet", "--loss-column", "variance", cwd=folder)
+    assert "require each other" in fail("fit", "d.parquet", "--loss-column", "variance", cwd=folder)
     assert "rows without logits" in succeed("inspect", "r.json", cwd=folder).decode()

@@ -144,8 +144,8 @@ def test_the_pipeline_with_costs(tmp_path: Path) -> None:
 def test_costs_and_their_gate_need_each_other(tmp_path: Path, documents: Path, test: str) -> None:
     dump = write_dump(tmp_path / "d.parquet", *make_model(30, 4, 5))
     costs = write_matrix(tmp_path, "csv")
-    assert "go together" in fail("fit", dump, "--temperature", "1", "--loss", "cost")
-    assert "go together" in fail("fit", dump, "--temperature", "1", "--cost-matrix", costs)
+    assert "require each other" in fail("fit", dump, "--temperature", "1", "--loss", "cost")
+    assert "require each other" in fail("fit", dump, "--temperature", "1", "--cost-matrix", costs)
     assert "3 classes" in fail("fit", dump, "--temperature", "1", "--loss", "cost", "--cost-matrix", costs)
     message = fail("evaluate", test, "-r", documents / "rejector.json", "--gate", "cost <= 1")
     assert "no metric 'cost'" in message

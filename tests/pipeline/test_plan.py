@@ -109,7 +109,7 @@ def test_the_command_writes_tables(folder: Path, tmp_path: Path) -> None:
         ("--risk 0.1 -o plan.doc", "-o plan.doc: the ending says the format"),
         ("new.parquet --risk 0.1", "a dump needs -r REJECTOR"),
         ("new.parquet -r fit.json --error 0.1", "here the rows say it"),
-        ("new.parquet -r fit.json --power 0.9", "--power goes with --risk R"),
+        ("new.parquet -r fit.json --power 0.9", "--power requires --risk R"),
         ("new.parquet -r fit.json --coverage 2", "--coverage 2: it must be above 0"),
     ],
 )

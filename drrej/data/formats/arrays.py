@@ -10,8 +10,6 @@ import os
 import shutil
 import tokenize
 import warnings
-import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -32,7 +30,6 @@ _SMALL = 1 << 16
 _MOST_COLUMNS = 4096
 """Arrays that may be columns: each is opened anew for each block."""
 _HEADER_ERRORS = (SyntaxError, tokenize.TokenError, IndexError, KeyError, AttributeError, RecursionError)
-_ZIP_ERRORS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError, KeyError)
 _KINDS = "an array of floating-point numbers, whole numbers, true and false, or text"
 
 _unpacked: dict[tuple[str, str | None, str], tuple[Identity, str]] = {}
@@ -88,7 +85,7 @@ def _columns(file: DumpFile, identity: Identity) -> dict[str, NDArray[Any]]:
             raise DumpError(f"{file.name}: it holds one number; one vector, or one number, per row is needed")
         return {_column_name(file, array.dtype): array}
     arrays: dict[str, NDArray[Any]] = {}
-    with files.open_bytes(file) as stream, _archive(stream) as archive:
+    with files.open_bytes(file) as stream, files.archive_in(stream) as archive:
         for member in archive.namelist():
             if not member.endswith(".npy"):
                 continue
@@ -105,16 +102,6 @@ def _columns(file: DumpFile, identity: Identity) -> dict[str, NDArray[Any]]:
     return _with_rows(arrays, file)
 
 
-@contextlib.contextmanager
-def _archive(stream: Any) -> Iterator[zipfile.ZipFile]:
-    """An archive; what is wrong with it is a ValueError."""
-    try:
-        with zipfile.ZipFile(stream) as archive:
-            yield archive
-    except _ZIP_ERRORS as error:
-        raise ValueError(str(error)) from None
-
-
 def _mapped(file: DumpFile, identity: Identity, names: Sequence[str]) -> list[NDArray[Any]]:
     """Arrays of a file, mapped; from an archive, or from elsewhere, they are copied first, which verifies checksums."""
     packed = file.ends_with(NPZ.endings)
@@ -127,7 +114,7 @@ def _mapped(file: DumpFile, identity: Identity, names: Sequence[str]) -> list[ND
     with contextlib.ExitStack() as stack:
         missing = [name for name in names if name not in arrays]
         stream: Any = stack.enter_context(files.open_bytes(file)) if missing else None
-        archive = stack.enter_context(_archive(stream)) if missing and packed else None
+        archive = stack.enter_context(files.archive_in(stream)) if missing and packed else None
         for name in missing:  # each is mapped at once: only so many copies are kept
             member = f"{name}.npy"
             if archive and archive.getinfo(member).file_size < _SMALL:  # no file, and none kept open

@@ -23,7 +23,7 @@ import numpy as np
 import pyarrow as pa
 
 from drrej.data import files
-from drrej.data.columns import NOT_A_NUMBER, numbered
+from drrej.data.columns import NOT_A_NUMBER, check_repeated, numbered
 from drrej.data.files import AS_WRITTEN, DumpFile, open_text, with_compressions
 from drrej.data.formats.arrow import spooled, write_batches
 from drrej.errors import DumpError
@@ -124,9 +124,7 @@ def _header(stream: Any, file: DumpFile) -> _Header:
             f"{file.name}: its first line holds numbers ('{names[0]}'), not the names of columns; write a header such "
             "as logit_0,logit_1,label"
         )
-    if len(set(names)) < len(names):
-        repeated = next(name for name in names if names.count(name) > 1)
-        raise DumpError(f"{file.name}: column '{repeated}' occurs twice; rename one of them")
+    check_repeated(names, file.name)
     in_families = frozenset(name for family in numbered(names).values() for name in family)
     return _Header(names, in_families, separator, rest)
 

@@ -13,15 +13,15 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-import msgspec
 import numpy as np
 import pyarrow as pa
 
 from drrej.data import files
+from drrej.data.columns import check_repeated
 from drrej.data.files import DumpFile, line_chunks, open_text, with_compressions
 from drrej.data.formats.arrow import spooled, write_batches
 from drrej.data.formats.lm_eval import is_log, write_log
-from drrej.data.formats.logs import ALTERNATIVES, samples_of, without_alternatives, write_rows
+from drrej.data.formats.logs import ALTERNATIVES, parsed, samples_of, without_alternatives, write_rows
 from drrej.data.problems import one_line
 from drrej.errors import DumpError
 from drrej.strict_json import no_doubled
@@ -187,13 +187,7 @@ def _name_the_row(text: bytes, schema: pa.Schema | None, file: DumpFile, first_r
     """Raise about the first line that is no JSON object, or has a value of another type."""
     for row, line in enumerate(_lines(text), first_row):
         where = f"row {row}, counted from 0,"
-        try:
-            found: Any = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = " ".join(str(error).split())[:120]
-            raise DumpError(
-                f"{file.name}: {where} is not JSON ({reason}); write one JSON object per line, without line breaks"
-            ) from None
+        found: Any = parsed(line, file, where, "write one JSON object per line, without line breaks")
         if not isinstance(found, dict):
             raise DumpError(
                 f"{file.name}: {where} is not a JSON object; write one object per line, as pandas does with "
@@ -217,10 +211,8 @@ def write_table(file: DumpFile, path: str) -> None:
     """Convert a table in one JSON document."""
     with open_text(file) as stream:
         text = b"".join(iter(lambda: stream.read(1 << 20), b""))
-    document: Any = None
     try:
-        if may_be_table(text):
-            document = json.loads(text, object_pairs_hook=no_doubled)
+        document: Any = json.loads(text, object_pairs_hook=no_doubled)
     except RecursionError:
         raise ValueError("nested too deeply") from None
     if (samples := samples_of(document)) is not None:
@@ -235,29 +227,15 @@ def write_table(file: DumpFile, path: str) -> None:
         for number, row in enumerate(document["data"]):
             if not isinstance(row, list) or len(row) != len(names):
                 raise DumpError(
-                    f"{file.name}: row {number}, counted from 0, has not a value for each of its {len(names)} columns"
+                    f"{file.name}: row {number}, counted from 0, does not have {len(names)} values, one per column"
                 )
-        if len(set(names)) < len(names):
-            raise DumpError(f"{file.name}: column '{max(names, key=names.count)}' occurs twice; rename one of them")
+        check_repeated(names, file.name)
         cells = {name: [row[i] for row in document["data"]] for i, name in enumerate(names)}
     table = pa.table({name: _column(name, values, file) for name, values in cells.items()})
     return write_batches(path, table.schema, table.to_batches())
 
 
 TABLE = spooled("JSON table", with_compressions(".json"), write_table)
-
-
-def may_be_table(text: bytes) -> bool:
-    """Whether a JSON document has the outer form of a table, or cannot be looked at as quickly as this.
-
-    >>> may_be_table(b'{"columns": ["a"], "data": [[1]]}'), may_be_table(b'{"format": [1, 2]}'), may_be_table(b"[1")
-    (True, False, True)
-    """
-    try:
-        keys = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
-    except (msgspec.MsgspecError, ValueError, RecursionError):  # an array, or numbers such as NaN
-        return True
-    return {"columns", "data"} <= keys.keys() or {"eval", "samples"} <= keys.keys()
 
 
 def is_table(document: Any) -> bool:

@@ -6,7 +6,6 @@ Files are read line by line: they hold the prompts as well, but few questions.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator
 from typing import Any
@@ -16,10 +15,9 @@ import pyarrow as pa
 from drrej.data.columns import CHOICES
 from drrej.data.files import DumpFile, line_chunks
 from drrej.data.formats.arrow import write_batches
-from drrej.data.formats.logs import write_rows
+from drrej.data.formats.logs import parsed, write_rows
 from drrej.data.problems import shown
 from drrej.errors import DumpError
-from drrej.strict_json import no_doubled
 
 _MARK = b'"filtered_resps"'
 
@@ -91,13 +89,7 @@ def _samples(file: DumpFile) -> Iterator[dict[str, Any]]:
     for chunk in chunks:
         whole = not row and chunk.lstrip()[:1] == b"["
         for text in [b"\n".join([chunk, *chunks])] if whole else filter(bytes.strip, chunk.split(b"\n")):
-            try:
-                found = json.loads(text, object_pairs_hook=no_doubled)
-            except (ValueError, RecursionError) as error:
-                reason = " ".join(str(error).split())[:120]
-                raise DumpError(
-                    f"{file.name}: row {row}, counted from 0, is not JSON ({reason}); is the log complete?"
-                ) from None
+            found = parsed(text, file, f"row {row}, counted from 0,", "is the log complete?")
             for sample in found if whole else [found]:
                 if not isinstance(sample, dict) or not isinstance(sample.get("filtered_resps"), list):
                     raise DumpError(

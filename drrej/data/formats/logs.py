@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import zipfile
-import zlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 
-from drrej.data.files import DumpFile, open_bytes
+from drrej.data.files import DumpFile, archive_in, open_bytes
 from drrej.data.formats.arrow import spooled, write_batches
+from drrej.data.problems import one_line
 from drrej.errors import DumpError
 from drrej.strict_json import no_doubled
 
@@ -43,6 +43,14 @@ def _prune(value: Any) -> None:
         _prune(inside)
 
 
+def parsed(text: bytes, file: DumpFile, where: str, remedy: str) -> Any:
+    """What a piece of JSON holds."""
+    try:
+        return json.loads(text, object_pairs_hook=no_doubled)
+    except (ValueError, RecursionError) as error:
+        raise DumpError(f"{file.name}: {where} is not JSON ({one_line(error)[:120]}); {remedy}") from None
+
+
 def write_rows(rows: Sequence[dict[str, Any]], path: str) -> None:
     """Objects as a table; a field whose values have no type in common is written as JSON text."""
     names = dict.fromkeys(name for row in rows for name in row)
@@ -71,13 +79,8 @@ def _own(sample: dict[str, Any]) -> dict[str, Any]:
 
 def _write_archive(file: DumpFile, path: str) -> None:
     """Convert a log of inspect_ai in its own format: a zip with a document for each sample."""
-    with open_bytes(file) as stream:
-        try:
-            with zipfile.ZipFile(stream) as archive:
-                rows = [_own(sample) for sample in _samples(archive, file)]
-        except (zipfile.BadZipFile, NotImplementedError, EOFError, RuntimeError, KeyError, zlib.error) as error:
-            raise ValueError(f"{type(error).__name__}: {error}") from None
-    write_rows(rows, path)
+    with open_bytes(file) as stream, archive_in(stream) as archive:
+        write_rows([_own(sample) for sample in _samples(archive, file)], path)
 
 
 def _samples(archive: zipfile.ZipFile, file: DumpFile) -> Iterator[dict[str, Any]]:
@@ -85,11 +88,7 @@ def _samples(archive: zipfile.ZipFile, file: DumpFile) -> Iterator[dict[str, Any
     if not names:
         raise DumpError(f"{file.name}: it holds no samples; is it a log of inspect_ai, of a run that has ended?")
     for name in names:
-        try:
-            sample = json.loads(archive.read(name), object_pairs_hook=no_doubled)
-        except (ValueError, RecursionError) as error:
-            reason = " ".join(str(error).split())[:120]
-            raise DumpError(f"{file.name}: {name} is not JSON ({reason}); is the log complete?") from None
+        sample = parsed(archive.read(name), file, name, "is the log complete?")
         if not isinstance(sample, dict):
             raise DumpError(f"{file.name}: {name} is not a sample; is the log complete?")
         yield sample
