@@ -244,25 +244,34 @@ def test_scores_of_any_kind(name: str, tmp_path: Path) -> None:
     assert_same(rejector, scores, dict(zip(names, session.run(names, {"scores": scores}), strict=True)))
 
 
+SERVER = """
+"$1/initdb" -D data -A trust -U postgres > log 2>&1 &&
+"$1/pg_ctl" -D data -w -o "-k $PWD -c listen_addresses='' -c fsync=off" -l log start > /dev/null && echo ready
+cat > /dev/null
+"$1/pg_ctl" -D data -m immediate stop > /dev/null
+rm -rf "$PWD"
+"""
+"""Starts a server, and stops it at the end of standard input: also if the tests are killed."""
+
+
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: Any) -> Any:
+def postgres() -> Any:
     """A server of its own, which listens on a socket in a folder; a function that sends it SQL."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     found = shutil.which("initdb") or (str(places[-1] / "initdb") if places else None)
     if found is None or shutil.which("psql") is None:
         pytest.skip("PostgreSQL is not installed")
     folder = Path(tempfile.mkdtemp(prefix="pg"))  # the path of a socket is short
-    user: dict[str, Any] = {"cwd": folder, "check": True, "capture_output": True, "timeout": 60}
+    user: dict[str, Any] = {}
     if os.geteuid() == 0:  # as which it does not run
         try:
             shutil.chown(folder, "postgres")
         except LookupError:
+            folder.rmdir()
             pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
-        user |= {"user": "postgres", "extra_groups": []}
-    control = [str(Path(found).parent / "pg_ctl"), "-D", str(folder / "data"), "-w"]
-    subprocess.run([found, "-D", str(folder / "data"), "-A", "trust", "-U", "postgres"], **user)
-    options = f"-k {folder} -c listen_addresses='' -c fsync=off"
-    subprocess.run([*control, "-o", options, "-l", str(folder / "log"), "start"], **{**user, "capture_output": False})
+        user = {"user": "postgres", "extra_groups": []}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
+    server = subprocess.Popen(["sh", "-c", SERVER, "sh", Path(found).parent], cwd=folder, **pipes, **user)
 
     def ask(sql: bytes | str) -> str:
         asked = ["psql", "-h", str(folder), "-U", "postgres", "-Atq", "-v", "ON_ERROR_STOP=1"]
@@ -271,11 +280,10 @@ def postgres(tmp_path_factory: Any) -> Any:
         assert done.returncode == 0, done.stderr[:1000]
         return done.stdout.strip()
 
-    try:
+    with server:  # at its end standard input is closed, and the server has stopped
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n", (folder / "log").read_text()
         yield ask
-    finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], **user)
-        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(("kind", "calibrator", "loss"), CASES)
