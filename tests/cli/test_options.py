@@ -579,6 +579,8 @@ CASES: dict[str, dict[str, Case]] = {
         "--force": Acts("--force", "r.json --to python -o there.json"),
         "--golden": Acts("--golden 3"),
         "--scores": Acts("--scores other", "r.json --to sql"),
+        "--dialect": Acts("--dialect postgres", "r.json --to sql"),
+        "--append": Refused("--append there.json", "--append requires --to onnx"),
     },
 }
 

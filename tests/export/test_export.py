@@ -126,6 +126,37 @@ def test_node(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout.decode().endswith(says)) == (ends, True), done.stderr
 
 
+@pytest.mark.parametrize(("kind", "calibrator", "loss"), [case for case in CASES if case[0] == "binary"])
+def test_extreme_scores_of_two_classes(kind: str, calibrator: str, loss: str) -> None:
+    """Losses of 0, tiny ones and infinite scores: decided or refused as drrej does."""
+    duckdb, runtime = pytest.importorskip("duckdb"), pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    rejector = replace(rejector_for(kind, calibrator, loss), precision="float64")
+    ends = [0.0, 5e-324, 1e-300, 40.0, 700.0, 800.0, 1e30, 1e300, np.inf]
+    scores = np.array([np.nan, *ends, *(-end for end in ends)])
+    usable = np.ones(len(scores), bool)
+    for place in range(len(scores)):
+        try:
+            rejector.score(scores[place : place + 1])
+        except drrej.errors.DumpError:
+            usable[place] = False
+    assert not usable[0]
+    module, connection = module_of(export(rejector, "python")), duckdb.connect()
+    assert_same(rejector, scores[usable], module["decide_many"](scores[usable]))
+    for bad in scores[~usable].tolist():
+        with pytest.raises(ValueError, match="no usable scores"):
+            module["decide"](bad)
+    connection.execute(export(rejector, "sql", scores="s").decode())
+    connection.register("dump", pa.table({"row": np.arange(len(scores)), "s": scores}))
+    names = ["prediction", "loss", "ratio", "rejected"]
+    sql = connection.execute(f"select {', '.join(names)} from drrej_decide('dump') order by row").fetchnumpy()
+    session = runtime.InferenceSession(export(rejector, "onnx"), providers=["CPUExecutionProvider"])
+    for found in (sql, dict(zip(names, session.run(names, {"scores": scores}), strict=True))):
+        assert_same(rejector, scores[usable], {name: values[usable] for name, values in found.items()})
+        assert np.asarray(found["rejected"])[~usable].all()
+        assert np.isnan(np.ma.filled(found["loss"], np.nan)[~usable]).all()
+
+
 def test_golden_rows_have_ties_infinities_and_both_sides_of_the_cutoff() -> None:
     rejector = rejector_for("logits", "temperature", "log")
     rows = golden_rows(decision_of(rejector), 100)
