@@ -144,11 +144,11 @@ def _slider(report: Report) -> dict[str, Any] | None:
     if curve is None:
         return None
     costs = {} if report.total_cost is None else {point.coverage: point.cost for point in report.total_cost.curve}
-    points = [[p.coverage, p.accuracy, p.lower, p.upper, costs.get(p.coverage)] for p in curve]
+    points = [(p.coverage, p.accuracy, p.lower, p.upper, costs.get(p.coverage)) for p in curve]
     here, right = report.coverage.value, report.accuracy
     if here is not None and right is not None:  # it starts at the cutoff of the report
         cost = None if report.total_cost is None else report.total_cost.value
-        points = [point for point in points if point[0] != here] + [[here, right.value, right.lower, right.upper, cost]]
+        points = [point for point in points if point[0] != here] + [(here, right.value, right.lower, right.upper, cost)]
         points.sort(key=lambda point: point[0])
     script = files("drrej.report").joinpath("slider.js").read_text(encoding="utf-8")
     nearest = min(range(len(points)), key=lambda place: abs(points[place][0] - (here or 0.0)))

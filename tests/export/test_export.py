@@ -126,6 +126,37 @@ def test_node(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout.decode().endswith(says)) == (ends, True), done.stderr
 
 
+@pytest.mark.parametrize(("kind", "calibrator", "loss"), [case for case in CASES if case[0] == "binary"])
+def test_extreme_scores_of_two_classes(kind: str, calibrator: str, loss: str) -> None:
+    """Losses of 0, tiny ones and infinite scores: decided or refused as drrej does."""
+    duckdb, runtime = pytest.importorskip("duckdb"), pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    rejector = replace(rejector_for(kind, calibrator, loss), precision="float64")
+    ends = [0.0, 5e-324, 1e-300, 40.0, 700.0, 800.0, 1e30, 1e300, np.inf]
+    scores = np.array([np.nan, *ends, *(-end for end in ends)])
+    usable = np.ones(len(scores), bool)
+    for place in range(len(scores)):
+        try:
+            rejector.score(scores[place : place + 1])
+        except drrej.errors.DumpError:
+            usable[place] = False
+    assert not usable[0]
+    module, connection = module_of(export(rejector, "python")), duckdb.connect()
+    assert_same(rejector, scores[usable], module["decide_many"](scores[usable]))
+    for bad in scores[~usable].tolist():
+        with pytest.raises(ValueError, match="no usable scores"):
+            module["decide"](bad)
+    connection.execute(export(rejector, "sql", scores="s").decode())
+    connection.register("dump", pa.table({"row": np.arange(len(scores)), "s": scores}))
+    names = ["prediction", "loss", "ratio", "rejected"]
+    sql = connection.execute(f"select {', '.join(names)} from drrej_decide('dump') order by row").fetchnumpy()
+    session = runtime.InferenceSession(export(rejector, "onnx"), providers=["CPUExecutionProvider"])
+    for found in (sql, dict(zip(names, session.run(names, {"scores": scores}), strict=True))):
+        assert_same(rejector, scores[usable], {name: values[usable] for name, values in found.items()})
+        assert np.asarray(found["rejected"])[~usable].all()
+        assert np.isnan(np.ma.filled(found["loss"], np.nan)[~usable]).all()
+
+
 def test_golden_rows_have_ties_infinities_and_both_sides_of_the_cutoff() -> None:
     rejector = rejector_for("logits", "temperature", "log")
     rows = golden_rows(decision_of(rejector), 100)
@@ -244,25 +275,34 @@ def test_scores_of_any_kind(name: str, tmp_path: Path) -> None:
     assert_same(rejector, scores, dict(zip(names, session.run(names, {"scores": scores}), strict=True)))
 
 
+SERVER = """
+"$1/initdb" -D data -A trust -U postgres > log 2>&1 &&
+"$1/pg_ctl" -D data -w -o "-k $PWD -c listen_addresses='' -c fsync=off" -l log start > /dev/null && echo ready
+cat > /dev/null
+"$1/pg_ctl" -D data -m immediate stop > /dev/null
+rm -rf "$PWD"
+"""
+"""Starts a server, and stops it at the end of standard input: also if the tests are killed."""
+
+
 @pytest.fixture(scope="module")
-def postgres(tmp_path_factory: Any) -> Any:
+def postgres() -> Any:
     """A server of its own, which listens on a socket in a folder; a function that sends it SQL."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     found = shutil.which("initdb") or (str(places[-1] / "initdb") if places else None)
     if found is None or shutil.which("psql") is None:
         pytest.skip("PostgreSQL is not installed")
     folder = Path(tempfile.mkdtemp(prefix="pg"))  # the path of a socket is short
-    user: dict[str, Any] = {"cwd": folder, "check": True, "capture_output": True, "timeout": 60}
+    user: dict[str, Any] = {}
     if os.geteuid() == 0:  # as which it does not run
         try:
             shutil.chown(folder, "postgres")
         except LookupError:
+            folder.rmdir()
             pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
-        user |= {"user": "postgres", "extra_groups": []}
-    control = [str(Path(found).parent / "pg_ctl"), "-D", str(folder / "data"), "-w"]
-    subprocess.run([found, "-D", str(folder / "data"), "-A", "trust", "-U", "postgres"], **user)
-    options = f"-k {folder} -c listen_addresses='' -c fsync=off"
-    subprocess.run([*control, "-o", options, "-l", str(folder / "log"), "start"], **{**user, "capture_output": False})
+        user = {"user": "postgres", "extra_groups": []}
+    pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
+    server = subprocess.Popen(["sh", "-c", SERVER, "sh", Path(found).parent], cwd=folder, **pipes, **user)
 
     def ask(sql: bytes | str) -> str:
         asked = ["psql", "-h", str(folder), "-U", "postgres", "-Atq", "-v", "ON_ERROR_STOP=1"]
@@ -271,11 +311,10 @@ def postgres(tmp_path_factory: Any) -> Any:
         assert done.returncode == 0, done.stderr[:1000]
         return done.stdout.strip()
 
-    try:
+    with server:  # at its end standard input is closed, and the server has stopped
+        assert server.stdout is not None
+        assert server.stdout.readline() == b"ready\n", (folder / "log").read_text()
         yield ask
-    finally:
-        subprocess.run([*control, "-m", "immediate", "stop"], **user)
-        shutil.rmtree(folder)
 
 
 @pytest.mark.parametrize(("kind", "calibrator", "loss"), CASES)

@@ -39,6 +39,7 @@ def folder(tmp_path_factory: Any) -> Path:
     return found
 
 
+@pytest.mark.filterwarnings("ignore:Using `httpx` with")  # starlette wishes for its successor
 def test_the_fastapi_service_decides_as_drrej_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("fastapi")
     pytest.importorskip("httpx")

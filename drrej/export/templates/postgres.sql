@@ -3,7 +3,8 @@
 -- has all columns of the table and: prediction, loss, ratio, rejected. Rows without usable scores are rejected, and
 -- their loss is null. `select * from drrej_check` tells how many golden rows differ.
 drop view if exists drrej_check;
-drop function if exists drrej_decide(@KIND@, text);
+drop function if exists drrej_decide(float8, text);
+drop function if exists drrej_decide(float8[], text);
 create function drrej_decide(@INPUT@ @KIND@, grouped text default null)
 returns table (prediction @PREDICTED@, loss float8, ratio float8, rejected boolean) language sql immutable as $drrej$
 with step_0 as (select drrej_decide.@INPUT@ as @INPUT@, drrej_decide.grouped as grouped),
