@@ -352,7 +352,7 @@ def count_batch(
         source.cautions[:] = [] if doubt is None else [doubt]
     if audit:
         seen = columns["prediction"]
-        known = known[self_weighting(seen[accepted], seen[known], rejector.class_titles)]
+        known = known[self_weighting(seen[accepted], seen[known], rejector.class_titles, columns["sketch"].total)]
     batch = Batch(
         rows=accepted.size,
         accepted=int(np.count_nonzero(accepted)),
@@ -365,15 +365,16 @@ def count_batch(
     return batch, columns
 
 
-def self_weighting(accepted: Integers, drawn: Integers, names: Sequence[str]) -> Booleans:
+def self_weighting(accepted: Integers, drawn: Integers, names: Sequence[str], seed: int) -> Booleans:
     """Which of the rows drawn for an audit count, so that each predicted class has its share of the accepted rows.
 
-    Given these classes. The rest of a row is settled by chance, so that evidence holds exactly, see docs/proofs.md.
+    Given these classes. The rest of a row is settled by chance, so that evidence holds exactly, see docs/proofs.md; the
+    seed is the batch's own, or that chance would be the same every day.
     """
     rows, labels = (np.bincount(numbers, minlength=len(names)) for numbers in (accepted, drawn))
     if (missing := np.flatnonzero((rows > 0) & (labels == 0))).size:
         raise MonitorError(f"`audited=True`: no row accepted as '{names[missing[0]]}' has a label; an audit needs one")
-    random = np.random.default_rng([accepted.size, drawn.size])
+    random = np.random.default_rng([accepted.size, drawn.size, seed])
     counts = np.min(labels[rows > 0] / rows[rows > 0], initial=1.0) * rows
     wanted = np.minimum(np.floor(counts) + (random.random(counts.size) < counts % 1.0), labels)
     order = np.lexsort((random.random(drawn.size), drawn))

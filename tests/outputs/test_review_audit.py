@@ -10,13 +10,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from campaigns.simulate_audits import BATCHES, DAYS, batch_of, first_alarms, interval_misses
 from conftest import fail, make_model, make_rejector, source, succeed, write_dump, write_mask
 
 import drrej
 from drrej.core.intervals import lower_bound, sampled_share, upper_bound
 from drrej.errors import MonitorError, OptionError
 from drrej.monitor.step import self_weighting
-from drrej.outputs.review import Audit, ReviewQueue
+from drrej.outputs.destinations import OutputFile
+from drrej.outputs.review import Audit, ReviewQueue, write_tasks
 from drrej.pipeline.evaluate import EvaluateOptions, evaluate
 
 ROWS, CLASSES = 4000, 3
@@ -83,6 +85,26 @@ def test_every_accepted_row_is_drawn_with_the_chance_that_is_said() -> None:
     assert abs(seen[accepted].mean() - 600) < 1
 
 
+@pytest.mark.parametrize("rejected", [False, True])
+@pytest.mark.parametrize("ending", ["jsonl", "json", "csv"])
+def test_a_queue_of_audited_rows_or_rejected_rows_alone(tmp_path: Path, rejected: bool, ending: str) -> None:
+    """Nothing rejected: the audit is the queue. Everything rejected: there is nothing to audit."""
+    columns = {"prediction": ["a", "b"] * 50, "loss": np.arange(100.0), "rejected": np.full(100, rejected)}
+    batch = pa.record_batch(columns)
+    queue = ReviewQueue(batch.schema, Audit(20))
+    queue.add(batch)
+    rows = list(queue.rows())
+    assert len(rows) == (100 if rejected else 20)
+    assert {row["inclusion"] for row in rows} == ({None} if rejected else {0.2})
+    path = tmp_path / f"q.{ending}"
+    with OutputFile(str(path)) as file:
+        write_tasks(queue, file, 30)
+        file.commit()
+    text = path.read_text()
+    written = len(text.splitlines()) - 1 if ending == "csv" else text.count("mask_row")
+    assert written == (30 if rejected else 20)
+
+
 def test_an_audit_judges_the_target_without_most_labels(world: dict[str, Any]) -> None:
     rows, folder = draw(world, "--audit", "900"), world["folder"]
     drawn = [row["id"] for row in rows if row["inclusion"] is not None]
@@ -132,22 +154,28 @@ def test_missed_cases_are_known_from_an_audit_and_all_reviews(world: dict[str, A
 # Levels
 
 
-def test_the_bounds_of_a_sampled_share_hold_at_their_level() -> None:
-    """Kinds of very different sizes and rates, of which the small ones are drawn more often."""
-    random, level, trials = np.random.default_rng(32), 0.1, 4000
-    for rows, rates, size in (
-        ([9000, 900, 100], [0.01, 0.1, 0.5], 150),
-        ([5000, 5000], [0.3, 0.02], 80),
-        ([800, 100, 50, 50], [0.002, 0.0, 1.0, 0.3], 200),
-        ([1000], [0.05], 100),
-    ):
-        sizes, chances = np.array(rows), np.array(rates)
-        drawn = np.array(Audit(size).allotted(rows))
-        truth, broken = float(sizes @ chances / sizes.sum()), np.zeros(2)
-        for hits in random.binomial(drawn, chances, (trials, len(rows))):
-            _, low, high = sampled_share(sizes, drawn, hits, level)
-            broken += [low > truth, high < truth]
-        assert (broken / trials).max() <= level + 3 * np.sqrt(level / trials)
+@pytest.mark.parametrize("name", BATCHES)
+def test_the_intervals_of_an_audit_hold_at_their_level(name: str) -> None:
+    """Kinds of very different sizes and rates, of which the small ones are drawn more often, without replacement."""
+    high, low, any_class, _ = interval_misses(name, 2000)
+    assert max(high, low) <= 0.025 + 3 * np.sqrt(0.025 / 2000)
+    assert any_class <= 0.05 + 3 * np.sqrt(0.05 / 2000)
+
+
+@pytest.mark.parametrize("name", ["three, one rare", "less than a row counts"])
+def test_audits_raise_few_false_alarms_in_a_monitor(name: str) -> None:
+    assert np.mean(first_alarms(name, 200) < DAYS) <= 0.05 + 3 * np.sqrt(0.05 / 200)
+    assert np.mean(first_alarms(name, 50, limit=0.5) < DAYS) > 0.9
+
+
+def test_fractions_of_a_row_are_settled_anew_for_each_batch() -> None:
+    """As often as it says, over batches of one size: else the evidence of a rare class is wrong every day."""
+    rows, _, drawn = batch_of("less than a row counts")
+    accepted, sample = (np.repeat(np.arange(3), sizes) for sizes in (rows, drawn))
+    counts = [np.bincount(sample[self_weighting(accepted, sample, "abc", seed)], minlength=3) for seed in range(600)]
+    expected = (drawn / rows).min() * rows
+    assert np.abs(np.mean(counts, axis=0) - expected).max() < 4.5 * np.sqrt(0.25 / 600)
+    assert set(np.unique(counts, axis=0)[:, 2]) == {0, 1}
 
 
 def test_a_single_kind_has_the_exact_interval() -> None:
@@ -161,14 +189,14 @@ def test_a_single_kind_has_the_exact_interval() -> None:
 
 def test_rows_that_count_in_a_monitor_have_the_shares_of_all() -> None:
     accepted, drawn = np.repeat([0, 1, 2], [900, 90, 10]), np.repeat([0, 1, 2], [60, 30, 9])
-    chosen = self_weighting(accepted, drawn, "abc")
+    chosen = self_weighting(accepted, drawn, "abc", 0)
     counts = np.bincount(drawn[chosen], minlength=3)
     assert counts[0] == 60
     assert counts[1] == 6
     assert counts[2] in (0, 1)
-    assert self_weighting(accepted, accepted, "abc").all()
+    assert self_weighting(accepted, accepted, "abc", 0).all()
     with pytest.raises(MonitorError, match="no row accepted as 'c' has a label"):
-        self_weighting(accepted, drawn[:90], "abc")
+        self_weighting(accepted, drawn[:90], "abc", 0)
 
 
 def test_late_labels_of_an_audit_in_a_monitor(world: dict[str, Any], tmp_path: Path) -> None:
