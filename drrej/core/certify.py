@@ -404,7 +404,8 @@ def _as_candidates(delta: float, *columns: Any) -> Candidates:
     even = np.linspace(0, levels.size - 1, min(levels.size, _LISTED)).astype(np.int64)
     changes = np.flatnonzero((np.diff(levels) != 0) | np.diff(certified))
     at = np.unique(np.concatenate([even, changes, changes + 1]))
-    return Candidates(*(column[at] for column in columns), delta=delta)
+    cutoffs, accepted, errors, levels, certified = (column[at] for column in columns)
+    return Candidates(cutoffs, accepted, errors, levels, certified, delta)
 
 
 def certify_risk(candidates: Candidates, rows: int, risk: float, asked: str) -> Certificate:
