@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
@@ -19,6 +18,7 @@ from typing import Any
 import numpy as np
 
 import drrej
+from benchmarks.speed import measure
 
 CLASSES, ROUNDS = 10, 21
 
@@ -75,17 +75,8 @@ def cold_start(path: str) -> dict[str, float]:
     """Milliseconds of processor time of a new process, medians of interleaved rounds."""
     first = f"import numpy, drrej; drrej.Rejector.load({path!r}).predict(numpy.ones((1, {CLASSES})) * range({CLASSES}))"
     codes = {"python alone": "pass", "numpy": "import numpy", "drrej, load and first row": first}
-    found: dict[str, list[float]] = {name: [] for name in codes}
-    import resource
-
-    for _ in range(7):
-        for name, code in codes.items():
-            before = resource.getrusage(resource.RUSAGE_CHILDREN)
-            subprocess.run([sys.executable, "-c", code], check=True)
-            after = resource.getrusage(resource.RUSAGE_CHILDREN)
-            spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-            found[name].append(1000 * spent)
-    return {name: statistics.median(values) for name, values in found.items()}
+    costs = measure.interleaved({name: [sys.executable, "-c", code] for name, code in codes.items()}, 7)
+    return {name: 1000 * cost.cpu for name, cost in costs.items()}
 
 
 def main() -> None:
