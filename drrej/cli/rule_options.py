@@ -64,7 +64,7 @@ class ObjectiveOptions(Options):
         OBJECTIVE,
         show_default="auto; log without labels",
     )
-    cost_matrix: str | None = rare("For --loss cost: true class x action; csv, parquet.", "FILE", OBJECTIVE)
+    cost_matrix: str | None = rare("For --loss cost: true class x action, as CSV.", "FILE", OBJECTIVE)
     loss_column: str | None = rare("For --loss column: each row's own loss.", "COL", OBJECTIVE)
     divergence: Literal["kl", "chi2"] | None = rare(
         "Divergence between ideal and real data.", panel=OBJECTIVE, show_default="kl"
