@@ -181,7 +181,7 @@ def test_without_labels_a_cost_cannot_be_told(world: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--error-cost", "50"], "--error-cost requires --review-cost C"),
+        (["--error-cost", "50"], "--error-cost requires --review-cost"),
         (["--review-cost", "2"], "--review-cost needs --error-cost E"),
         (["--review-cost", "2", "--error-cost", "1"], "is not above --review-cost 2"),
         (["--review-cost", "0", "--error-cost", "1"], "--review-cost 0: it must be above 0"),
