@@ -24,7 +24,7 @@ def _section(command: Any) -> Iterator[str]:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     usage = " ".join([f"drrej {command.name} [OPTIONS]", *(f"{argument.metavar}..." for argument in arguments)])
     if command.name == "schema":
-        usage = "drrej schema rejector|report|monitor|config"
+        usage = "drrej schema rejector|report|plan|monitor|cascade"
     yield from (f"## {command.name}", "", f"`{usage}`", "")
     about, examples = command.help.split("\n\nExamples:\n")
     yield from (line for paragraph in about.split("\n\n") for line in (_plain(paragraph), ""))

@@ -151,8 +151,7 @@ def threshold(
     from drrej.pipeline.threshold import ThresholdOptions, choose_threshold, uncertified_words, vacuous_words
 
     chosen_by = rule.rule()
-    if rule.group is not None and rule.confidence is None:
-        raise OptionError("--group requires --confidence: it says which rows of the same scores count once")
+    rule.check_needs(group="confidence")
     check_table(files.table)
     with ExitStack() as stack:
         document = stack.enter_context(OutputFile(files.output, files.force, updates=files.rejector))

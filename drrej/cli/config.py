@@ -243,32 +243,6 @@ def _instead(name: str, known: Iterable[str]) -> str:
     return f"; did you mean {found[0]}?" if found else ""
 
 
-def config_schema(context: Any) -> dict[str, Any]:
-    """The JSON Schema of a configuration file, for editors; `context` is that of `drrej` itself."""
-    from msgspec.json import schema
-
-    keys: dict[str, Any] = {}
-    tables: dict[str, dict[str, Any]] = {}
-    for name, takers in configurable(context).items():
-        kinds: list[Any] = []
-        for command, parameter in takers.items():
-            kind = {**schema(_kind(name, parameter)), "description": parameter.default.help}
-            kinds += [] if kind in kinds else [kind]
-            tables.setdefault(command, {})[key_of(name)] = kind
-        keys[key_of(name)] = {"anyOf": kinds}
-    of_command = {
-        command: {"description": f"Only for drrej {command}.", "properties": own, "additionalProperties": False}
-        for command, own in tables.items()
-    }
-    return {
-        "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "drrej.toml, or [tool.drrej] of pyproject.toml",
-        "type": "object",
-        "properties": keys | of_command,
-        "additionalProperties": False,
-    }
-
-
 # The command
 
 

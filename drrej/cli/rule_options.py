@@ -64,7 +64,7 @@ class ObjectiveOptions(Options):
         OBJECTIVE,
         show_default="auto; log without labels",
     )
-    cost_matrix: str | None = rare("For --loss cost: true class x action; csv, parquet.", "FILE", OBJECTIVE)
+    cost_matrix: str | None = rare("For --loss cost: true class x action, as CSV.", "FILE", OBJECTIVE)
     loss_column: str | None = rare("For --loss column: each row's own loss.", "COL", OBJECTIVE)
     divergence: Literal["kl", "chi2"] | None = rare(
         "Divergence between ideal and real data.", panel=OBJECTIVE, show_default="kl"
@@ -172,8 +172,7 @@ class RuleOptions(Options):
         """The one rule that was given; a command may be `without` some."""
         from drrej.core.thresholds import one_rule
 
-        if self.error_cost is not None and self.review_cost is None:
-            raise OptionError("--error-cost requires --review-cost C: the cost of reviewing a rejected row")
+        self.check_needs(error_cost="review_cost")
         rules = [name for name, each in RuleOptions.declared().items() if each.rich_help_panel == RULE]
         targets = {name: getattr(self, name) for name in rules if name not in without}
         for name in ("accuracy", "risk", "max_missed"):

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from drrej.cli.config import config_schema
 from drrej.cli.console import in_flags, show
 from drrej.cli.options import Options, OutputOptions, flag, open_files, option, write_files
 from drrej.errors import OptionError
@@ -219,9 +218,8 @@ def _metric_lines(found: Sequence[Metric]) -> list[str]:
 
 
 def schema(
-    context: typer.Context,
     document: Annotated[
-        Literal["rejector", "report", "plan", "monitor", "cascade", "config"],
+        Literal["rejector", "report", "plan", "monitor", "cascade"],
         typer.Argument(metavar="DOCUMENT", help="Which document to describe."),
     ],
 ) -> None:
@@ -240,5 +238,4 @@ def schema(
 
     kinds: dict[str, Any] = {"rejector": Rejector, "report": Report, "plan": Plan, "cascade": Cascade}
     kinds["monitor"] = MonitorState
-    described = config_schema(context.parent) if document == "config" else schema_of(kinds[document])
-    show(json.dumps(described, indent=2) + "\n")
+    show(json.dumps(schema_of(kinds[document]), indent=2) + "\n")

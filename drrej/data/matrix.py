@@ -1,11 +1,10 @@
-"""A cost matrix from a file: csv or parquet, K x K, true classes down and actions across; names are allowed."""
+"""A cost matrix from a CSV file: K x K, true classes down and actions across; names are allowed."""
 
 from __future__ import annotations
 
 import csv
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from drrej.errors import OptionError
 from drrej.strict_json import shown
@@ -19,9 +18,9 @@ def read_cost_matrix(path: str, names: Sequence[str] | None = None) -> tuple[tup
     def refused(what: str) -> OptionError:
         return OptionError(f"`cost_matrix={path}`: {what}")
 
-    def number(cell: Any) -> float:
-        if isinstance(cell, bool) or not _is_number(cell):
-            raise refused(f"'{shown(str(cell))}' is not a number; expected: {_SHAPE}")
+    def number(cell: str) -> float:
+        if not _is_number(cell):
+            raise refused(f"'{shown(cell)}' is not a number; expected: {_SHAPE}")
         value = float(cell)
         if not (math.isfinite(value) and value >= 0):
             raise refused(f"a cost of {value:g}; costs are finite and not negative")
@@ -37,23 +36,20 @@ def read_cost_matrix(path: str, names: Sequence[str] | None = None) -> tuple[tup
         return [found.index(name) for name in known]
 
     try:
-        if path.lower().endswith((".parquet", ".pq")):
-            cells = _parquet(path)
-        else:
-            with open(path, encoding="utf-8", newline="") as stream:
-                cells = [list(row) for row in csv.reader(stream) if any(cell.strip() for cell in row)]
+        with open(path, encoding="utf-8", newline="") as stream:
+            cells = [row for row in csv.reader(stream) if any(cell.strip() for cell in row)]
     except OSError as error:
         raise refused(f"cannot be read ({error.strerror or error})") from None
-    except (ValueError, csv.Error) as error:  # Arrow's errors are ValueErrors as well
-        raise refused(f"not readable ({' '.join(str(error).split())})") from None
+    except (ValueError, csv.Error) as error:
+        raise refused(f"not a CSV file ({' '.join(str(error).split())})") from None
     # A K+1st row or column, or a corner, holds names.
     height, width = len(cells), max((len(row) for row in cells), default=0)
     corner = height == width > 0 and not _is_number(cells[0][0])
     actions = trues = None
     if corner or height == width + 1:
-        actions = [str(cell).strip() for cell in cells.pop(0)][1 if corner else 0 :]
+        actions = [cell.strip() for cell in cells.pop(0)][1 if corner else 0 :]
     if corner or (width == height + 1 and not any(_is_number(row[0]) for row in cells)):
-        trues = [str(row.pop(0)).strip() for row in cells]
+        trues = [row.pop(0).strip() for row in cells]
     values = [[number(cell) for cell in row] for row in cells]
     if any(len(row) != len(values) for row in values) or len(values) < 2:
         raise refused(f"it must be square: {_SHAPE}")
@@ -63,20 +59,9 @@ def read_cost_matrix(path: str, names: Sequence[str] | None = None) -> tuple[tup
     return tuple(tuple(values[i][j] for j in columns) for i in rows)
 
 
-def _parquet(path: str) -> list[list[Any]]:
-    import pyarrow.parquet as pq
-
-    table = pq.read_table(path)
-    body = [list(row) for row in zip(*(column.to_pylist() for column in table.columns), strict=True)]
-    header: list[Any] = list(table.column_names)
-    if len(header) == len(body) + 1:  # the first column names the true classes
-        header[0] = ""
-    return [header, *body]
-
-
-def _is_number(cell: Any) -> bool:
+def _is_number(cell: str) -> bool:
     try:
         float(cell)
-    except (TypeError, ValueError, OverflowError):  # the last for whole numbers beyond every float
+    except ValueError:
         return False
     return True

@@ -7,7 +7,6 @@ import os
 import tomllib
 from pathlib import Path
 
-import jsonschema
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -179,16 +178,6 @@ def test_config_shows_toml_that_reads_back(folder: Path, monkeypatch: pytest.Mon
 
 def test_nothing_is_configured(folder: Path) -> None:
     assert succeed("config") == b"# nothing is configured\n"
-
-
-def test_the_schema_knows_what_the_command_line_takes(folder: Path) -> None:
-    schema = json.loads(succeed("schema", "config"))
-    jsonschema.Draft202012Validator.check_schema(schema)
-    good = {"label": "y", "jobs": 2, "lambda": 0.5, "gate": ["a >= 1"], "binary": True, "threshold": {"coverage": 0.5}}
-    jsonschema.validate(good, schema)
-    for bad in ({"lable": "y"}, {"jobs": "2"}, {"output": "x"}, {"threshold": {"gate": []}}, {"input": "softmax"}):
-        with pytest.raises(jsonschema.ValidationError):
-            jsonschema.validate(bad, schema)
 
 
 def test_a_file_of_somebody_else_is_not_obeyed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -461,7 +461,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--coverage": Acts("--coverage 0.9"),
         "--error": Acts("--error 0.1"),
         "--power": Acts("--power 0.9"),
-        "--output": Acts("-o new.svg"),
+        "--output": Acts("-o new.md"),
         "--force": Acts("--force", "--risk 0.3 -o there.json"),
         "--format": Acts("--format json"),
         **reading(
@@ -758,10 +758,10 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
         ("evaluate val.parquet -r r.json --rival-order low", "--rival-order requires --rival"),
         ("evaluate val.parquet -r r.json --baseline-rejector r.json", "--baseline-rejector requires --baseline-dump"),
         ("evaluate val.parquet -r r.json --baseline-dump val.parquet", "--baseline-dump requires --join-on COL"),
-        ("run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --memory 1G", "--memory is for"),
+        ("run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --memory 1G", "--memory cannot"),
         (
             "run --val val.parquet --test test.parquet --tau 1 -o out --temperature 1 --calibrator vector",
-            "says what is",
+            "--calibrator cannot be combined with --temperature",
         ),
         ("calibrate val.parquet --calibrator beta", "--calibrator beta is for two classes, here are 3"),
         ("reject val.parquet -r r.json -o out.parquet --labels-from some.parquet", "No such option: --labels-from"),

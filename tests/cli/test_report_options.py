@@ -53,6 +53,24 @@ def test_an_error_is_an_annotation_of_github(tmp_path: Path, rejector: str, comm
     assert outcome.out.decode() == "::error title=drrej::missing.parquet: no such file or directory\n"
 
 
+@pytest.mark.parametrize("word", ["-ogates.xml", "--output=gates.xml"])
+def test_an_error_is_in_the_junit_file_however_it_is_named(tmp_path: Path, rejector: str, word: str) -> None:
+    assert evaluate("missing.parquet", "-r", rejector, word, cwd=tmp_path).code == 2
+    assert ElementTree.parse(tmp_path / "gates.xml").getroot().get("errors") == "1"
+    assert drrej("convert", "missing.parquet", "-o", "other.xml", cwd=tmp_path).code == 2
+    assert not (tmp_path / "other.xml").exists()
+
+
+def test_an_error_has_the_format_that_is_configured(
+    tmp_path: Path, rejector: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DRREJ_FORMAT", "github")
+    outcome = evaluate("missing.parquet", "-r", rejector, cwd=tmp_path)
+    assert outcome.out.decode() == "::error title=drrej::missing.parquet: no such file or directory\n"
+    outcome = evaluate("missing.parquet", "-r", rejector, "--format=junit", cwd=tmp_path)
+    assert ElementTree.fromstring(outcome.out).get("errors") == "1"
+
+
 def test_an_error_is_junit_on_standard_output(tmp_path: Path, rejector: str) -> None:
     outcome = evaluate("missing.parquet", "-r", rejector, "--format", "junit", cwd=tmp_path)
     assert (outcome.code, ElementTree.fromstring(outcome.out).get("errors")) == (2, "1")

@@ -181,12 +181,12 @@ def test_without_labels_a_cost_cannot_be_told(world: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--error-cost", "50"], "--error-cost requires --review-cost C"),
+        (["--error-cost", "50"], "--error-cost requires --review-cost"),
         (["--review-cost", "2"], "--review-cost needs --error-cost E"),
         (["--review-cost", "2", "--error-cost", "1"], "is not above --review-cost 2"),
         (["--review-cost", "0", "--error-cost", "1"], "--review-cost 0: it must be above 0"),
         (["--review-cost", "2", "--error-cost", "50", "--accuracy", "0.9"], "exactly one rule"),
-        (["--review-cost", "2", "--error-cost", "50", "--confidence", "0.9"], "not with --review-cost"),
+        (["--review-cost", "2", "--error-cost", "50", "--confidence", "0.9"], "cannot be combined with --review-cost"),
         (["--review-cost", "2", "--error-cost", "50", "--cutoff-by", "prediction"], "the same cutoff for every group"),
     ],
 )
