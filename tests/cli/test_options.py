@@ -459,7 +459,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--coverage": Acts("--coverage 0.9"),
         "--error": Acts("--error 0.1"),
         "--power": Acts("--power 0.9"),
-        "--output": Acts("-o new.svg"),
+        "--output": Acts("-o new.md"),
         "--force": Acts("--force", "--risk 0.3 -o there.json"),
         "--format": Acts("--format json"),
         **reading(
