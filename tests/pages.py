@@ -14,7 +14,7 @@ ROWS = 3000
 
 
 def make_page(folder: Path) -> Path:
-    """Groups, scores, masks, a baseline, gates of both kinds, more than thirty classes."""
+    """Groups, scores, a baseline, gates of both kinds, more than thirty classes."""
     logits, labels = make_model(ROWS, len(NAMES), 11)
     extra = {
         "group <i>": pa.array([f"site {number % 4} <img src=x onerror=alert(2)>" for number in range(ROWS)]),
@@ -30,7 +30,7 @@ def make_page(folder: Path) -> Path:
     ):
         succeed(command, dump, *source, *options, "-o", folder / "r.json")
     succeed("evaluate", dump, "-r", folder / "r.json", "-o", folder / "old.json")
-    asked = ["--report-by", "group <i>", "--compare", "--rival", "_score", "--rejected", "by hand"]
+    asked = ["--report-by", "group <i>", "--compare", "--rival", "_score", "--rival", "by hand"]
     asked += ["--baseline", folder / "old.json", "--gate", "coverage >= 0.5", "--gate", "accuracy < 1"]
     asked += ["--title", TITLE, "--examples", "group <i>,id"]
     succeed("evaluate", dump, "-r", folder / "r.json", *asked, "-o", folder / "page.html", "-o", folder / "page.json")

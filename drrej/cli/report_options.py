@@ -52,7 +52,6 @@ class ReportOptions(Options):
     rival_order: list[str] | None = rare(
         "Which end of --rival is accepted first; once, or once for each.", "high|low", COMPARISONS, show_default="high"
     )
-    rejected: list[str] | None = rare("Also evaluate another rejector's mask. Repeatable.", "COL", COMPARISONS)
     baseline: str | None = rare("Also report differences to an earlier report (JSON).", "FILE", COMPARISONS)
     baseline_dump: list[str] | None = rare(
         "Differences to a dump of the same rows, paired by --join-on. Repeatable.", "DUMP", COMPARISONS
@@ -115,7 +114,7 @@ class ReportOptions(Options):
             raise OptionError(f"--rival-order: give it once, or once for each of the {len(scores)} --rival columns")
         pairs = zip(scores, orders * len(scores) if len(orders) == 1 else orders, strict=True)
         chosen: dict[str, Order] = {name: "low" if order == "low" else "high" for name, order in pairs}
-        return Rivals(self.compare, chosen, tuple(self.rejected or ()))
+        return Rivals(self.compare, chosen)
 
     def completed(
         self, options: EvaluateOptions, rejector: Rejector, input: InputOptions, engine: Engine

@@ -309,15 +309,6 @@ class ScoreRow(Stored, frozen=True, kw_only=True):
         return self.augrc_difference is not None and (self.augrc_difference.upper or 0.0) < 0
 
 
-class MaskRow(Stored, frozen=True, kw_only=True):
-    """Another rejector's mask on the same rows; `loss_accuracy` is that of our loss at the mask's coverage."""
-
-    mask: str
-    coverage: Coverage
-    accuracy: Accuracy
-    loss_accuracy: PointFigure
-
-
 class Difference(Stored, frozen=True, kw_only=True):
     """Changes since an earlier report (`reports`), or against another dump of the same rows (`paired`)."""
 
@@ -452,7 +443,6 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     looks: tuple[GroupLook, ...] | None = None
     worst_group: Annotated[WorstGroup | None, about(better="higher", interval=EXACT, when=When.GROUPS)] = None
     scores: tuple[ScoreRow, ...] | None = None
-    masks: tuple[MaskRow, ...] | None = None
     pictures: Annotated[dict[str, Any] | None, about(gate=False)] = None
     """What a page draws, as `pipeline.pictures` makes it; only the page reads it."""
     difference: Annotated[Difference | None, about(when=When.BASELINE, unit="difference")] = None

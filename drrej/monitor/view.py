@@ -73,11 +73,12 @@ def _github_lines(report: MonitorReport) -> str:
 
 @heading.register
 def _(report: MonitorReport) -> str:
+    """The answer, in a sentence."""
+    last = f"the last batch is '{report.batch.name}'"
     if report.ended is not None:
-        ended, batch = printable(report.ended), printable(report.batch.name)
-        return f"reset: {ended} (after batch '{batch}'; the next batch starts a new monitor)"
-    so_far = f"{counted(report.batches, 'batch')} and {counted(report.rows, 'row')} so far"
-    return printable(f"{verdict(report)} (batch '{report.batch.name}'; {so_far})")
+        return printable(f"Reset: {report.ended}; {last}, and the next one starts a new monitor.")
+    answer = verdict(report).replace("alarm", "Alarm", 1) if report.alarms else "No alarm"
+    return printable(f"{answer}; {counted(report.batches, 'batch')}, {counted(report.rows, 'row')}; {last}.")
 
 
 @tables.register

@@ -1,4 +1,4 @@
-"""What a report is compared with: other scores and masks, an earlier report, another model, rows of no class.
+"""What a report is compared with: other scores, an earlier report, another model, rows of no class.
 
 Every score is turned so that a low value is accepted first and so that it does not cancel where the model is sure,
 e.g. 1 - max p instead of max p. All are at the rejector's temperature.
@@ -23,13 +23,13 @@ from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
 from drrej.core.paired import Results, order_difference
 from drrej.core.softmax import NOTHING, Needs
-from drrej.core.types import Booleans, Floats
+from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump, RowFilter
 from drrej.data.labels import sortable_keys
 from drrej.documents.document import entries
 from drrej.documents.figures import Change, Point, Proportion
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import Difference, MaskRow, Outside, Report, ScoreRow
+from drrej.documents.report import Difference, Outside, Report, ScoreRow
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.figures import accuracy_figure, accuracy_near, areas_of, coverage_curve, coverage_figure
@@ -44,16 +44,10 @@ Order = Literal["high", "low"]
 
 
 class Rivals(Struct, frozen=True):
-    """What is compared: the usual scores of the logits, columns that rank rows, columns that are masks."""
+    """What is compared: the usual scores of the logits, and columns that rank rows, such as another tool's mask."""
 
     usual: bool = False
     scores: Mapping[str, Order] = field(default_factory=dict)
-    masks: tuple[str, ...] = ()
-
-    @property
-    def columns(self) -> tuple[str, ...]:
-        """Columns to read."""
-        return (*self.scores, *self.masks)
 
     @property
     def needs(self) -> Needs:
@@ -62,18 +56,14 @@ class Rivals(Struct, frozen=True):
 
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""
-        for option, names, is_kind, wanted in (
-            ("rival", [*self.scores], pa.types.is_floating, ", not numbers"),
-            ("rejected", self.masks, pa.types.is_boolean, "; it must be boolean (or 0 and 1)"),
-        ):
-            check_columns(dump, names, f"`{option}`")
-            for name in names:
-                kind = dump.schema.field(name).type
-                if not (is_kind(kind) or pa.types.is_integer(kind)):
-                    raise DumpError(f"{dump.parts[0].name}: `{option}={name}`: the column is {kind}{wanted}")
+        check_columns(dump, [*self.scores], "`rival`")
+        for name in self.scores:
+            kind = dump.schema.field(name).type
+            if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
+                raise DumpError(f"{dump.parts[0].name}: `rival={name}`: the column is {kind}, not numbers")
 
     def columns_of(self, scored: Scored) -> dict[str, Any]:
-        """Each score of a block (see `_LOSSES`, energy, max logit), low values first; which rows each mask accepts.
+        """Each score of a block (see `_LOSSES`, energy, max logit), low values first.
 
         Of probabilities the energy is the same for every row.
         """
@@ -87,8 +77,7 @@ class Rivals(Struct, frozen=True):
         for name, order in self.scores.items():
             values = _numbers(scored.block, name)
             scores[name] = -values if order == "high" else values
-        masks = {f"mask {name}": _numbers(scored.block, name) == 0 for name in self.masks}
-        return {f"score {name}": values for name, values in scores.items()} | masks
+        return {f"score {name}": values for name, values in scores.items()}
 
 
 _LOSSES = {"max_probability": "zero-one", "entropy": "log", "margin": "margin", "logit_margin": "logit-margin"}
@@ -133,17 +122,6 @@ def score_rows(
             )
         )
     return tuple(rows)
-
-
-def mask_row(name: str, accepted: Booleans, wrong: Booleans, curve: Curve) -> MaskRow:
-    """The figures of another rejector's mask, and those of the loss at its coverage."""
-    kept, errors = int(np.count_nonzero(accepted)), int(np.count_nonzero(accepted & wrong))
-    return MaskRow(
-        mask=name,
-        coverage=coverage_figure(kept, wrong.size),
-        accuracy=accuracy_figure(errors, kept),
-        loss_accuracy=accuracy_near(curve, kept),
-    )
 
 
 # Worse than before? An earlier report, or another model on the same rows
@@ -273,7 +251,7 @@ def ood_figures(
     Of the rows that have a class: the curves of the loss and of other scores, how many are accepted, and the errors
     among these.
     """
-    column, cost_ratio, rivals = options.ood, options.ood_cost, replace(options.rivals, masks=())
+    column, cost_ratio, rivals = options.ood, options.ood_cost, options.rivals
     assert column is not None
     source = rows_where(source, column, ood=True)
     dump = source.open(rejector, labelled=False)
@@ -283,7 +261,7 @@ def ood_figures(
         return {"loss": scored.loss, "accepted": scored.accepted, **rivals.columns_of(scored)}
 
     none = DumpError(f"{dump.parts[0].name}: `ood={column}`: no row of the dump is without a class")
-    columns = collect_scored(source, dump, scorer, of_rows, "evaluating", False, rivals.columns, none)
+    columns = collect_scored(source, dump, scorer, of_rows, "evaluating", False, [*rivals.scores], none)
     ranked = {"loss": columns["loss"], **other_scores(columns)}
     areas = {name: outside_areas(curves[name], values, cost_ratio) for name, values in ranked.items()}
     rows, strangers = int(columns["loss"].size), int(np.count_nonzero(columns["accepted"]))

@@ -98,7 +98,6 @@ class EvaluateOptions(Struct, frozen=True):
             "`examples`": self.examples is not None,
             "`compare`": self.rivals.usual,
             "`rival`": bool(self.rivals.scores),
-            "`rejected`": bool(self.rivals.masks),
             "`metric`": bool(self.points),
             "`ood`": self.ood is not None,
             "`baseline`": self.baseline is not None,
@@ -106,12 +105,13 @@ class EvaluateOptions(Struct, frozen=True):
         }
         if not (math.isfinite(self.ood_cost) and self.ood_cost >= 0):
             raise OptionError(f"`ood_cost={self.ood_cost:g}`: it is a multiple of the cost of an error, from 0 on")
-        if self.ood is not None and (self.rivals.masks or self.baseline_dump is not None):
-            other = "`rejected`" if self.rivals.masks else "`baseline_dump`"
-            raise OptionError(f"`ood` does not go with {other}; report on the rows that have a class for that")
+        if self.ood is not None and self.baseline_dump is not None:
+            raise OptionError(
+                "`ood` cannot be combined with `baseline_dump`; report on the rows that have a class for that"
+            )
         given = [option for option, asked in needs_labels.items() if asked]
         if not self.labels and given:
-            raise OptionError(f"{given[0]} needs labels; it does not go with `labels=False`")
+            raise OptionError(f"{given[0]} needs labels; it cannot be combined with `labels=False`")
 
     def conditions(self, rejector: Rejector | None = None) -> frozenset[When]:
         """What metrics of the report may depend on; a rejector that is not known yet may have costs."""
@@ -338,7 +338,7 @@ def _columns(
             columns |= pictures.block_examples(scored, examples, ("right", "wrong") if rejector.is_scored else names)
         return columns
 
-    others = [*rivals.columns, *(name for name in (key, options.group) if name), *(examples or ()), *residual]
+    others = [*rivals.scores, *(name for name in (key, options.group) if name), *(examples or ()), *residual]
     keep = (*(() if grouping is None else grouping.columns), *others)
     columns = collect_scored(source, dump, scorer, of_rows, "evaluating", options.labels or options.audited, keep)
     accepted, threshold = columns["accepted"], rejector.need_threshold()
@@ -436,9 +436,6 @@ def _with_labels(
         sections["scores"] = compare.score_rows(columns, curves, options.points, options.intervals)
     if options.ood is not None:
         sections["ood"] = compare.ood_figures(source, rejector, options, curves, errors + right, errors)
-    if options.rivals.masks:
-        masks = options.rivals.masks
-        sections["masks"] = tuple(compare.mask_row(name, columns[f"mask {name}"], wrong, curve) for name in masks)
     if options.examples is not None:
         sections["examples"] = pictures.examples(columns, options.examples)
     baseline: dict[str, Any] = {}

@@ -185,7 +185,7 @@ def _shares(report: Report, style: Style) -> Iterator[Table]:
 
 
 def _comparisons(report: Report, style: Style) -> Iterator[Table]:
-    """Other scores, rows of no class, masks and an earlier report."""
+    """Other scores, rows of no class and an earlier report."""
     if report.scores:
         areas = [entry for entry in entries(Report) if entry.name in ("aurc", "augrc")]
         header = ["score", *map(_label, areas), "accuracy", "95 % interval"]
@@ -216,18 +216,6 @@ def _comparisons(report: Report, style: Style) -> Iterator[Table]:
             rows = [[name, *map(style.fine, areas.values())] for name, areas in ood.scores.items()]
             header = ["score", "AUROC", "FPR at 95 % TPR", "AURC", "AUGRC"]
             yield Table("ood_scores", "Scores and rows of no class", header, rows, "areas: of the joint risk")
-    if report.masks:
-        rows = [
-            [
-                row.mask,
-                style.share(row.coverage.value),
-                *_spread(row.accuracy, style),
-                style.share(row.loss_accuracy.value),
-            ]
-            for row in report.masks
-        ]
-        header = ["mask", "coverage", "accuracy", "95 % interval", "loss, same coverage"]
-        yield Table("masks", "Masks", header, rows)
     if report.difference is not None:
         rows = [[entry.key, *_spread(change, style)] for entry, change in _declared(report.difference, Change)]
         how = "paired rows" if report.difference.kind == "paired" else "two reports"

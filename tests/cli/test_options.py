@@ -339,7 +339,6 @@ CASES: dict[str, dict[str, Case]] = {
         "--rival-order": Acts("--rival-order low", "val.parquet -r r.json --verbose --rival trust"),
         "--ood": Acts("--ood refused"),
         "--ood-cost": Acts("--ood-cost 3", "val.parquet -r r.json --verbose --ood refused"),
-        "--rejected": Acts("--rejected refused"),
         "--baseline": Acts("--baseline before.json"),
         "--baseline-dump": Acts("--baseline-dump val.parquet", "val.parquet -r r.json --verbose --join-on key"),
         "--baseline-rejector": Acts(
@@ -433,7 +432,6 @@ CASES: dict[str, dict[str, Case]] = {
         "--compare": Acts("--compare"),
         "--rival": Acts("--rival trust"),
         "--rival-order": Acts("--rival-order low", f"{RUN} --coverage 0.8 --rival trust"),
-        "--rejected": Acts("--rejected refused"),
         "--baseline": Acts("--baseline before.json"),
         "--baseline-dump": Acts("--baseline-dump test.parquet", f"{RUN} --coverage 0.8 --join-on key"),
         "--baseline-rejector": Acts(

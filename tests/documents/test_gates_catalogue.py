@@ -85,7 +85,7 @@ def made(world: dict[str, Any], asked: set[str]) -> tuple[Report, drrej.Evaluate
         intervals="intervals" in asked,
         baseline=world["with intervals"] if "baseline with intervals" in asked else then,
         baseline_dump=BaselineDump(world["dump"], rejector, "id") if "baseline dump" in asked else None,
-        rivals=Rivals(True, {}, ("mask",)) if "compare" in asked else Rivals(),
+        rivals=Rivals(True, {"mask": "low"}) if "compare" in asked else Rivals(),
         pictures="pictures" in asked,
     )
     return drrej.evaluate(world["dump"], rejector, (), options), options, rejector

@@ -372,7 +372,7 @@ def test_an_alarm_stays_until_it_is_reset(world: Path, tmp_path: Path) -> None:
     assert (outcome.code, load_json(state)["alarms"][0]["monitor"]) == (1, "coverage")
     since = f"hard{number}"
     assert outcome.lines[0].startswith(f"drrej: alarm: coverage since '{since}' (e-value ")
-    assert outcome.out.decode().startswith(f"alarm: coverage since '{since}'")
+    assert outcome.out.decode().startswith(f"Alarm: coverage since '{since}'")
     for later in range(1, 6):
         outcome = drrej("monitor", state, world / f"n{later}.parquet", "-r", rejector, "-q")
         assert (outcome.code, outcome.out.decode(), outcome.err) == (1, f"alarm: coverage since '{since}'\n", "")
@@ -567,7 +567,7 @@ def test_every_format(world: Path, tmp_path: Path) -> None:
     tree = json.loads(succeed("monitor", state, "--format", "json"))
     assert (tree["format"], tree["state"], tree["batches"]) == ("drrej-monitor-report/2", "ok", 2)
     assert succeed("monitor", state, "--format", "github").startswith(
-        b"::notice title=drrej monitor::ok (batch 'second'"
+        b"::notice title=drrej monitor::No alarm; 2 batches, 600 rows; the last batch is 'second'"
     )
     markdown = succeed("monitor", state, "--format", "markdown").decode()
     assert "| coverage | below 0.5 |" in markdown
@@ -596,7 +596,11 @@ def test_a_reset_needs_no_batch(world: Path, tmp_path: Path) -> None:
     batch = ("monitor", state, world / "n0.parquet", "-r", world / "r.json")
     assert drrej(*batch, "--max-risk", "0.0001").code == 1
     assert drrej("monitor", state).code == 1
-    assert succeed("monitor", state, "--reset", "relabelled").decode().startswith("reset: relabelled (after batch 'n0'")
+    assert (
+        succeed("monitor", state, "--reset", "relabelled")
+        .decode()
+        .startswith("Reset: relabelled; the last batch is 'n0'")
+    )
     tree = load_json(state)
     assert (tree["alarms"], tree["ended"]) == ([], "relabelled")
     assert [(reset["why"], reset["alarms"][0]["monitor"]) for reset in tree["resets"]] == [("relabelled", "risk")]

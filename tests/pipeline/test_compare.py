@@ -132,7 +132,6 @@ def test_what_cannot_be_is_refused(world: World, tmp_path: Path) -> None:
     assert "--ood-cost requires --ood" in fail(*here, "--ood-cost", "2")
     assert "from 0 on" in fail(*here, "--ood", "strange", "--ood-cost", "-1")
     assert "--no-labels" in fail(*here, "--ood", "strange", "--no-labels")
-    assert "--rejected" in fail(*here, "--ood", "strange", "--rejected", "strange")
     table = pq.read_table(world.path)
     number = table.schema.get_field_index("strange")
     cases = {

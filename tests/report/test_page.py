@@ -146,7 +146,6 @@ def test_the_page_opens_with_the_verdict_and_has_every_part(page: Page) -> None:
             "Accuracy against confidence",
             "By group <i>",
             "Scores",
-            "Masks",
             "Difference to the baseline",
             "By class",
             "the 20 of 40 classes with the lowest accuracy",

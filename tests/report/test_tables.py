@@ -49,7 +49,7 @@ def test_the_keys_of_the_contract(report: drrej.Report) -> None:
         "drrej_version", "rows", "classes", "tau", "cutoff", "coverage", "accuracy", "base_accuracy", "nll", "ece",
         "brier", "aurc", "e_aurc", "augrc", "ratio", "curve", "per_class", "gates",
     } <= set(report)  # fmt: skip
-    assert set(report["coverage"]) == {"value", "lower", "upper", "accepted"}
+    assert set(report["coverage"]) == {"value", "lower", "upper", "accepted", "drop"}
     assert set(report["accuracy"]) == set(report["base_accuracy"]) == {"value", "lower", "upper", "errors"}
     for name in ("nll", "ece", "brier"):
         assert set(report[name]) == {"uncalibrated", "all", "accepted"}
