@@ -188,7 +188,7 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
         raise OptionError(
             f"`scores={scores}`: name the column of lists, or the {decision.width} columns in the order of the classes"
         )
-    names = list(map(_identifier, columns))
+    names = [_quoted(name, '"') for name in columns]
     column = names[0] if single or not wide else sql.list(names)
     # each level is a query of its own: a name is computed once
     chain, kept = [], " materialized" if postgres else ""
@@ -211,7 +211,7 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
         values = [*(given if single or wide else [sql.list(given)]), *([_quoted(row["group"])] if by else [])]
         values += [_quoted(str(row["prediction"])), f"'{row['loss']}'::float8", str(row["rejected"]).lower()]
         rows.append(f"({', '.join(values)})")
-    head = [*names, *([] if by is None else [_identifier(by)])]
+    head = [*names, *([] if by is None else [_quoted(by, '"')])]
     return _filled(
         template,
         STEPS=",\n  ".join(chain),
@@ -220,7 +220,7 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
         PREDICTED="integer" if classes is None else "text",
         CUTOFF=cutoff,
         INTERNAL=", ".join(["s", "score", "grouped", *(step.name for step in decision.steps)]),
-        GROUP="null" if by is None else _identifier(by),
+        GROUP="null" if by is None else _quoted(by, '"'),
         INPUT="score" if single else "s",
         KIND="float8" if single else "float8[]",
         OTHER="null as s" if single else "null as score",
@@ -231,9 +231,5 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
     )
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _identifier(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
+def _quoted(text: str, mark: str = "'") -> str:
+    return mark + text.replace(mark, 2 * mark) + mark
