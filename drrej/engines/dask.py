@@ -18,7 +18,7 @@ import platform
 import threading
 import time
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Iterable, Iterator
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -37,12 +37,13 @@ from drrej.engines.local import (
     TaskResults,
     available_memory,
     cut,
-    keep_task,
+    in_turn,
     kept_blocks,
     map_ordered,
     read_task,
     reuse_memory,
     run_task,
+    to_keep,
 )
 from drrej.engines.protocol import BlockResult, Pass, Work
 from drrej.errors import ClusterError, DrrejError, OptionError
@@ -100,20 +101,23 @@ class DaskEngine(Struct, frozen=True):
         reading, scoring = self._shared((replace(dump, row_groups=()), run)), self._shared(work)
         threads = max(1, self._threads())
 
+        keeping = self._shared(functools.partial(to_keep, run.keep))
+
+        def sent(blocks: Any, task: Task, work: Any) -> Any:
+            return self.client.submit(_run, VERSIONS, blocks, task, work, pure=False)
+
         def submit(task: Task) -> Any:
-            blocks = reading
-            if self.kept is not None:
-                blocks = self.kept.get(dump, run, task, lambda: self._submit(_keep, reading, task)) or reading
-            return self._submit(_run, blocks, task, scoring)
+            kept = self.kept and self.kept.get(dump, run, task, lambda task: sent(reading, task, keeping))
+            return sent(kept or reading, task, scoring)
 
-        def cancel(waiting: list[Any]) -> None:
+        def cancel(waiting: Iterable[Any]) -> None:
             with contextlib.suppress(Exception):  # the connection may be what failed
-                self.client.cancel(waiting, force=True)
+                self.client.cancel(list(waiting), force=True)
 
-        yield from map_ordered(submit, cut(dump, threads, TASK_BYTES), _IN_FLIGHT * threads, self._result, cancel)
+        def results(future: Any) -> Iterator[BlockResult[T]]:
+            return in_turn(*self._result(future))
 
-    def _submit(self, function: Any, *arguments: Any) -> Any:
-        return self.client.submit(function, VERSIONS, *arguments, pure=False)
+        yield from map_ordered(submit, cut(dump, threads, TASK_BYTES), _IN_FLIGHT * threads, results, cancel)
 
     def _shared(self, content: Any) -> Any:
         """What all tasks need, pickled."""
@@ -171,16 +175,8 @@ class DaskEngine(Struct, frozen=True):
 # What runs on a worker
 
 
-def _keep(client: dict[str, str], reading: bytes, task: Task) -> TaskResults[Block]:
-    """The blocks of a task, which stay on the worker; Dask reads lost ones again."""
-    check_versions(client)
-    dump, run = _unpacked(reading)
-    blocks, error = keep_task(dump, run, task)
-    return blocks, _seen_from_here(error, dump, task)
-
-
 def _run(client: dict[str, str], rows: TaskResults[Block] | bytes, task: Task, scoring: bytes) -> TaskResults[Any]:
-    """The results of a task: of blocks that are kept, or that have to be read."""
+    """The results of a task: of blocks that are kept on the worker (Dask reads lost ones again) or have to be read."""
     check_versions(client)
     if not isinstance(rows, bytes):
         return run_task(kept_blocks(*rows), _unpacked(scoring))

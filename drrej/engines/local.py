@@ -15,8 +15,9 @@ import sys
 import threading
 import warnings
 from collections import deque
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice, pairwise
 from queue import Queue
 from typing import Any, TypeVar
@@ -129,8 +130,11 @@ class LocalEngine(Struct, frozen=True):
         threads = self._threads(dump)
         tasks = cut(dump, max(1, threads), TASK_BYTES)
 
+        def keep(task: Task) -> TaskResults[Block]:
+            return run_task(read_task(dump, run, task), partial(to_keep, run.keep))
+
         def results(task: Task) -> Iterator[BlockResult[T]]:
-            kept = None if self.kept is None else self.kept.get(dump, run, task, lambda: keep_task(dump, run, task))
+            kept = None if self.kept is None else self.kept.get(dump, run, task, keep)
             return map(work, read_task(dump, run, task) if kept is None else kept_blocks(*kept))
 
         if threads:
@@ -158,12 +162,12 @@ def map_ordered(
     submit: Callable[[Task], Any],
     tasks: Iterator[Task],
     ahead: int,
-    wait: Callable[[Any], Any],
-    cancel: Callable[[list[Any]], Any],
-) -> Generator[Any]:
-    """The results of `run_task` elsewhere, in order, errors in their place; at most `ahead` tasks are submitted.
+    results: Callable[[Any], Iterable[T]],
+    cancel: Callable[[Iterable[Any]], Any],
+) -> Generator[T]:
+    """The results of tasks, in order, errors in their place; at most `ahead` tasks are submitted.
 
-    `wait` makes of what `submit` returned the results of a task; `cancel` gets what nobody waits for any more.
+    `results` waits for those of what `submit` returned; `cancel` gets what nobody waits for any more.
     """
     waiting: deque[Any] = deque()
     try:
@@ -171,50 +175,54 @@ def map_ordered(
             waiting.extend(map(submit, islice(tasks, ahead - len(waiting))))
             if not waiting:
                 return
-            results, error = wait(waiting[0])
+            yield from results(waiting[0])
             waiting.popleft()
-            yield from results
-            if error is not None:
-                raise error
     finally:
-        cancel(list(waiting))
+        cancel(waiting)
+
+
+def in_turn(results: Iterable[T], error: DrrejError | None) -> Iterator[T]:
+    """What `run_task` returned: the results, then the error."""
+    yield from results
+    if error is not None:
+        raise error
 
 
 def in_threads(results: Callable[[Task], Iterator[T]], tasks: Iterator[Task], threads: int) -> Generator[T]:
-    """The results of tasks, in order, errors in their place; each thread may be a few results ahead."""
-    stopped = threading.Event()
-    end = object()
+    """The results of tasks by threads; each may be a few results ahead."""
+    pool, stopped = ThreadPoolExecutor(threads), threading.Event()
 
     def fill(task: Task, waiting: Queue[Any]) -> None:
         try:
             for result in results(task):
-                waiting.put((result, None))
+                waiting.put((result, None, False))
                 if stopped.is_set():
                     return
-            waiting.put((end, None))
+            waiting.put((None, None, True))
         except BaseException as error:
-            waiting.put((end, error))
+            waiting.put((None, error, True))
 
-    pool = ThreadPoolExecutor(threads)
-    begun: deque[Queue[Any]] = deque()
-    try:
-        while True:
-            for task in islice(tasks, threads + 1 - len(begun)):
-                begun.append(Queue(_WAITING_RESULTS))
-                pool.submit(fill, task, begun[-1])
-            if not begun:
-                return
-            while (item := begun[0].get())[0] is not end:
-                yield item[0]
-            if item[1] is not None:
-                raise item[1]
-            begun.popleft()
-    finally:
+    def submit(task: Task) -> Queue[Any]:
+        waiting: Queue[Any] = Queue(_WAITING_RESULTS)
+        pool.submit(fill, task, waiting)
+        return waiting
+
+    def taken(waiting: Queue[Any]) -> Iterator[T]:
+        result, error, ended = waiting.get()
+        while not ended:
+            yield result
+            result, error, ended = waiting.get()
+        if error is not None:
+            raise error
+
+    def stop(begun: Iterable[Queue[Any]]) -> None:
         stopped.set()
         for waiting in begun:
             while not waiting.empty():  # its thread may wait for room
                 waiting.get()
         pool.shutdown(cancel_futures=True)
+
+    yield from map_ordered(submit, tasks, threads + 1, taken, stop)
 
 
 def _in_processes(dump: Dump, run: Pass, work: Work[T], workers: int) -> Generator[BlockResult[T]]:
@@ -237,13 +245,14 @@ def _in_processes(dump: Dump, run: Pass, work: Work[T], workers: int) -> Generat
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, held)
 
-    def stop(_: list[Any]) -> None:
+    def stop(_: Iterable[Any]) -> None:
         pool.shutdown(cancel_futures=True)  # first: a worker that ends while it sends a result leaves the pool waiting
         os.close(alive)
         os.close(watched)
 
     try:
-        yield from map_ordered(submit, cut(dump, workers, TASK_BYTES), 3 * workers, Future.result, stop)
+        tasks = cut(dump, workers, TASK_BYTES)
+        yield from map_ordered(submit, tasks, 3 * workers, lambda future: in_turn(*future.result()), stop)
     except BrokenProcessPool:
         raise ClusterError("a worker process was killed; if memory ran out, `jobs=1` needs least of it") from None
     except BlockingIOError as error:
@@ -299,7 +308,7 @@ class Kept:
         self._kept: dict[Any, Any] = {}
         self._lock = threading.Lock()
 
-    def get(self, dump: Dump, run: Pass, task: Task, read: Callable[[], T]) -> T | None:
+    def get(self, dump: Dump, run: Pass, task: Task, read: Callable[[Task], T]) -> T | None:
         """What `read` returned for a task, now or in an earlier pass; None where there is no room for it."""
         key = (dump.opened, run.labelled, tuple(run.keep), task)
         if key not in self._kept:
@@ -308,28 +317,20 @@ class Kept:
                 if size > self._free:
                     return None
                 self._free -= size
-            self._kept[key] = read()
+            self._kept[key] = read(task)
         found: T = self._kept[key]
         return found
 
 
-def keep_task(dump: Dump, run: Pass, task: Task) -> TaskResults[Block]:
-    """The blocks of a task with what later passes need, so that what they were read from need not be held."""
-    columns = list(dict.fromkeys(run.keep))
-
-    def own(block: Block) -> Block:
-        scores = np.require(block.scores, requirements="O")
-        return replace(block, scores=scores, columns=block.columns.select(columns))
-
-    return run_task(read_task(dump, run, task), own)
+def to_keep(columns: Sequence[str], block: Block) -> Block:
+    """A block with what later passes need, so that what it was read from need not be held."""
+    scores = np.require(block.scores, requirements="O")
+    return replace(block, scores=scores, columns=block.columns.select(list(dict.fromkeys(columns))))
 
 
 def kept_blocks(blocks: Iterable[Block], error: DrrejError | None) -> Iterator[Block]:
     """The blocks of a kept task for one pass: whoever works on them may note bad rows."""
-    for block in blocks:
-        yield replace(block, bad=block.bad.copy(), problems=list(block.problems))
-    if error is not None:
-        raise error
+    return (replace(block, bad=block.bad.copy(), problems=list(block.problems)) for block in in_turn(blocks, error))
 
 
 def held_bytes(dump: Dump, task: Task) -> int:

@@ -17,7 +17,7 @@ from drrej.core.inputs import row_logits
 from drrej.core.types import Floats, Integers
 from drrej.documents.rejector import Rejector
 from drrej.errors import OptionError
-from drrej.export.languages import javascript_of, python_of, sql_of
+from drrej.export.languages import code_of, sql_of
 from drrej.export.steps import BAND, Decision, decision_of
 
 Language = Literal["python", "sql", "js", "onnx"]
@@ -54,7 +54,7 @@ def export(
     template = template.replace("@ABOUT@", about(rejector))
     if to == "sql":
         return sql_of(decision, template, rows, scores or rejector.columns.logits, dialect == "postgres").encode()
-    return (python_of if to == "python" else javascript_of)(decision, template, rows).encode()
+    return code_of(decision, template, rows, to == "js").encode()
 
 
 def golden_lines(rejector: Rejector, rows: int) -> str:
@@ -80,11 +80,10 @@ def about(rejector: Rejector) -> str:
 def decided(rejector: Rejector, scores: Floats) -> tuple[Integers, Floats]:
     """Prediction and loss of each row, in float64 whatever the scores are."""
     ratio = rejector.need_ratio()
-    if rejector.is_scored:
-        calibrated, _ = rejector.calibrator.scores(scores.reshape(len(scores), -1), ratio.loss.needs, "float64")
-        return ratio.loss.of(calibrated, {})
-    logits: Any = row_logits(scores, rejector.input, rejector.normalize, rejector.floor)
-    calibrated, _ = rejector.calibrator.scores(logits, ratio.loss.needs, "float64")
+    given: Any = scores.reshape(len(scores), -1)
+    if not rejector.is_scored:
+        given = row_logits(scores, rejector.input, rejector.normalize, rejector.floor)
+    calibrated, _ = rejector.calibrator.scores(given, ratio.loss.needs, "float64")
     return ratio.loss.of(calibrated, {})
 
 

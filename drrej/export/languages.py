@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
 from drrej.errors import OptionError
-from drrej.export.steps import Decision, Expression
+from drrej.export.steps import Decision, Expression, Step
 
 Golden = list[dict[str, Any]]
 """Rows with their decisions."""
@@ -26,6 +26,9 @@ class Language:
     """Writes expressions as Python has them, a value for each class as `name[j]`."""
 
     infinity, j = "inf", "j"
+    each_class, line, constant = "[{} for j in range(CLASSES)]", "    {} = {}", "{} = {}"
+    refusal = "    if bad:\n        raise ValueError(BAD)"
+    literal: ClassVar[Callable[[Any], str]] = repr
     table: ClassVar[dict[str, str]] = _pairs(And="and", Or="or") | {
         "USub": "(-{0})",
         "Not": "(not {0})",
@@ -35,6 +38,7 @@ class Language:
     }
 
     def __init__(self, decision: Decision) -> None:
+        self.decision = decision
         self.each = {step.name for step in decision.steps if step.each} | decision.lists.keys() | {"s"}
 
     def of_all(self, name: str) -> str:
@@ -63,11 +67,25 @@ class Language:
         name, *parts = value
         return self.table[name].format(*map(self.of_all if name in _OF_ALL else self.write, parts))
 
+    def step(self, step: Step) -> str:
+        """The value of a step."""
+        text = self.write(step.value)
+        return self.each_class.format(text, width=self.decision.width) if step.each else text
+
+    def body(self) -> str:
+        """The steps, line by line, and the refusal of rows without usable scores."""
+        lines = []
+        for step in self.decision.steps:
+            lines.append(self.line.format(step.name, self.step(step)))
+            lines += [self.refusal] if step.name == "bad" else []
+        return "\n".join(lines)
+
 
 class _Numpy(Language):
     """For rows at once: values for each class are rows x classes, others rows x 1."""
 
-    j = "np.arange(CLASSES)"
+    j, each_class = "np.arange(CLASSES)", "{}"
+    refusal = "    if bad.any():\n        raise ValueError(f'row {int(bad.argmax())}: {BAD}')"
     table: ClassVar[dict[str, str]] = Language.table | {
         **_pairs(And="&", Or="|"),
         "Not": "(~{0})",
@@ -84,7 +102,9 @@ class _Numpy(Language):
 
 
 class _JavaScript(Language):
-    infinity = "Infinity"
+    infinity, each_class = "Infinity", "Array.from({{ length: CLASSES }}, (_, j) => {})"
+    line, constant, literal = "  const {} = {};", "const {} = {};", json.dumps
+    refusal = "  if (bad) throw new RangeError(BAD);"
     table: ClassVar[dict[str, str]] = Language.table | {
         **_pairs(And="&&", Or="||", Eq="==="),
         "Not": "(!{0})",
@@ -95,6 +115,7 @@ class _JavaScript(Language):
 
 class _Sql(Language):
     infinity, j = "'infinity'::double", "(j - 1)"
+    each_class, array = "[{} for j in range(1, {width} + 1)]", "([{}])"
     table: ClassVar[dict[str, str]] = Language.table | {
         "Eq": "({0} = {1})",
         "IfExp": "(case when {0} then {1} else {2} end)",
@@ -115,11 +136,7 @@ class _Sql(Language):
 
     def list(self, texts: Iterable[str]) -> str:
         """A list of these."""
-        return f"([{', '.join(texts)}])"
-
-    def each_of(self, text: str, width: int) -> str:
-        """A list of a value for each class j."""
-        return f"[{text} for j in range(1, {width} + 1)]"
+        return self.array.format(", ".join(texts))
 
     def number(self, value: float) -> str:
         text = super().number(value)
@@ -130,7 +147,8 @@ class _Sql(Language):
 
 
 class _Postgres(_Sql):
-    infinity = "'inf'::float8"
+    infinity, array = "'inf'::float8", "(array[{}])"
+    each_class = "(select array_agg({} order by j) from generate_series(1, {width}) j)"
     table: ClassVar[dict[str, str]] = _Sql.table | {
         "exp": f"(case when {{0}} < -700.0 then 0.0 when {{0}} > 709.0 then {infinity} else exp({{0}}) end)",
         **{name: f"(select {name}(v) from unnest({{0}}) v)" for name in ("sum", "max")},  # noqa: S608 - ours
@@ -140,46 +158,16 @@ class _Postgres(_Sql):
     def number(self, value: float) -> str:
         return f"'{value!r}'::float8" if value != math.inf else self.infinity
 
-    def list(self, texts: Iterable[str]) -> str:
-        return f"(array[{', '.join(texts)}])"
 
-    def each_of(self, text: str, width: int) -> str:
-        return f"(select array_agg({text} order by j) from generate_series(1, {width}) j)"  # noqa: S608 - ours
-
-
-def _constants(decision: Decision, line: str, write: Callable[[Any], str]) -> str:
-    """What the code of a programming language knows of the rejector."""
-    names = decision.rejector.class_names
+def code_of(decision: Decision, template: str, golden: Golden, javascript: bool) -> str:
+    """An ES module with types in its comments; or one for Python's standard library, and numpy where it is there."""
+    language, names = (_JavaScript if javascript else Language)(decision), decision.rejector.class_names
     known = {"CLASSES": decision.width, "NAMES": None if names is None else list(names), "CUTOFFS": decision.cutoffs}
     known |= {"BINARY": decision.single, "BY": decision.by} | decision.lists
-    return "\n".join(line.format(name, write(value)) for name, value in known.items())
-
-
-def python_of(decision: Decision, template: str, golden: Golden) -> str:
-    """A module for Python's standard library, and numpy where it is there."""
-    plain, quick, one, many = Language(decision), _Numpy(decision), [], []
-    for step in decision.steps:
-        text = plain.write(step.value)
-        one.append(f"    {step.name} = {f'[{text} for j in range(CLASSES)]' if step.each else text}")
-        many.append(f"    {step.name} = {quick.write(step.value)}")
-        if step.name == "bad":
-            one.append("    if bad:\n        raise ValueError(BAD)")
-            many.append("    if bad.any():\n        raise ValueError(f'row {int(bad.argmax())}: {BAD}')")
-    parts = {"CONSTANTS": _constants(decision, "{} = {}", repr), "ONE": "\n".join(one), "MANY": "\n".join(many)}
-    return _filled(template, GOLDEN=repr(golden), **parts)
-
-
-def javascript_of(decision: Decision, template: str, golden: Golden) -> str:
-    """An ES module; types are in its comments."""
-    script, lines = _JavaScript(decision), []
-    for step in decision.steps:
-        text = script.write(step.value)
-        value = f"Array.from({{ length: CLASSES }}, (_, j) => {text})" if step.each else text
-        lines.append(f"  const {step.name} = {value};")
-        if step.name == "bad":
-            lines.append("  if (bad) throw new RangeError(BAD);")
-    constants = _constants(decision, "const {} = {};", json.dumps)
-    return _filled(template, CONSTANTS=constants, ONE="\n".join(lines), GOLDEN=json.dumps(golden))
+    literal = type(language).literal
+    constants = "\n".join(language.constant.format(name, literal(value)) for name, value in known.items())
+    many = _Numpy(decision).body()
+    return _filled(template, CONSTANTS=constants, ONE=language.body(), MANY=many, GOLDEN=literal(golden))
 
 
 def _filled(template: str, **parts: str) -> str:
@@ -200,13 +188,12 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
         raise OptionError(
             f"`scores={scores}`: name the column of lists, or the {decision.width} columns in the order of the classes"
         )
-    names = list(map(_identifier, columns))
+    names = [_quoted(name, '"') for name in columns]
     column = names[0] if single or not wide else sql.list(names)
     # each level is a query of its own: a name is computed once
     chain, kept = [], " materialized" if postgres else ""
     for number, step in enumerate(decision.steps, 1):
-        text = sql.write(step.value)
-        text = sql.each_of(text, decision.width) if step.each else text
+        text = sql.step(step)
         if step.name == "bad":
             length = "false" if single else f"{'cardinality' if postgres else 'len'}(s) <> {decision.width}"
             text = f"coalesce({text} or {length}, true)"
@@ -224,7 +211,7 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
         values = [*(given if single or wide else [sql.list(given)]), *([_quoted(row["group"])] if by else [])]
         values += [_quoted(str(row["prediction"])), f"'{row['loss']}'::float8", str(row["rejected"]).lower()]
         rows.append(f"({', '.join(values)})")
-    head = [*names, *([] if by is None else [_identifier(by)])]
+    head = [*names, *([] if by is None else [_quoted(by, '"')])]
     return _filled(
         template,
         STEPS=",\n  ".join(chain),
@@ -233,7 +220,7 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
         PREDICTED="integer" if classes is None else "text",
         CUTOFF=cutoff,
         INTERNAL=", ".join(["s", "score", "grouped", *(step.name for step in decision.steps)]),
-        GROUP="null" if by is None else _identifier(by),
+        GROUP="null" if by is None else _quoted(by, '"'),
         INPUT="score" if single else "s",
         KIND="float8" if single else "float8[]",
         OTHER="null as s" if single else "null as score",
@@ -244,9 +231,5 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
     )
 
 
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
-
-
-def _identifier(text: str) -> str:
-    return '"' + text.replace('"', '""') + '"'
+def _quoted(text: str, mark: str = "'") -> str:
+    return mark + text.replace(mark, 2 * mark) + mark

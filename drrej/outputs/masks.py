@@ -186,13 +186,9 @@ def format_of(output: OutputFile) -> str:
 
 def write_table(table: pa.Table, path: str, target: str) -> None:
     """Write a whole table, as csv or parquet by the ending of its target."""
-    with writing(target):
-        if target.lower().endswith(".csv"):
-            import pyarrow.csv as pacsv
-
-            pacsv.write_csv(table, path)
-        else:
-            pq.write_table(table, path)
+    with MaskFile(path, target, table.schema, ".csv" if target.lower().endswith(".csv") else PARQUET) as file:
+        for batch in table.to_batches():
+            file.write(batch)
 
 
 # Names
