@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from campaigns.simulate_class_promises import PROMISES, World, simulate
+from campaigns.simulate_class_promises import OF_FOUR, PROMISES, World, budget_kept, simulate
 from scipy import stats
 
 from drrej.core.promises import Path, PromiseRows, choose_cutoffs, over_budget, path_of
@@ -242,3 +242,15 @@ def test_promises_are_kept_in_a_simulated_world(name: str) -> None:
     """60 trials break no more than chance allows (1 in 10,000); the campaign runs 2,000."""
     broken, _, _ = simulate(World.rare(0.1), PROMISES[name], 1500, 60, 0.1)
     assert broken * 60 <= stats.binom.ppf(0.9999, 60, 0.1)
+
+
+@pytest.mark.parametrize("name", ["values", "missed, overall, reviews"])
+def test_promises_are_kept_among_four_classes(name: str) -> None:
+    broken, coverage, _ = simulate(World.several(0.1), OF_FOUR[name], 2000, 60, 0.1)
+    assert broken <= 0.1 + 3 * np.sqrt(0.09 / 60)
+    assert coverage > 0.1
+
+
+def test_a_review_budget_is_kept_on_most_days() -> None:
+    first, every, _ = budget_kept(World.rare(0.02), Goal("reviews", 200, per=2000), 500, 100, 0.1)
+    assert max(first, every) <= 0.1 + 3 * np.sqrt(0.09 / 100)
