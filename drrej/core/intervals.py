@@ -151,7 +151,7 @@ def sampled_share(
 
     >>> share, low, high = sampled_share(np.array([9000, 1000]), np.array([200, 100]), np.array([2, 10]), 0.025)
     >>> round(share, 4), round(low, 4), round(high, 4)
-    (0.019, 0.0067, 0.0416)
+    (0.019, 0.0035, 0.0554)
     """
     weights, seen = rows / max(int(rows.sum()), 1), drawn > 0
     unseen = float(weights[~seen].sum())
