@@ -222,7 +222,7 @@ def _as_array(values: Any, what: str) -> Array:
     try:
         if hasattr(values, "__dlpack__") and not hasattr(values, "__array__"):
             array = np.from_dlpack(values)
-        elif hasattr(values, "mask") and np.ma.isMaskedArray(values) and np.ma.is_masked(values):  # it is slow to import
+        elif hasattr(values, "mask") and np.ma.isMaskedArray(values) and np.ma.is_masked(values):  # slow to import
             raise DumpError(f"{what} are masked in places; drop or fix these rows")
         elif _is_nullable(values):
             array = values.to_numpy(dtype=np.float64, na_value=np.nan)
