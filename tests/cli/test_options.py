@@ -328,7 +328,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--metric": Acts("--metric accuracy@coverage=0.31"),
         "--intervals": Acts("--intervals"),
         "--classwise": Acts("--classwise"),
-        "--minutes": Acts("--minutes 3"),
+        "--minutes": Acts("--minutes 3", "val.parquet -r r.json"),
         "--report-by": Acts("--report-by region"),
         "--no-labels": Acts("--no-labels"),
         "--examples": Acts("--examples key"),
@@ -705,7 +705,7 @@ REGRESSION = "forecasts.parquet -r rr.json"
     "given",
     [
         *("--metric accuracy@coverage=0.5", "--intervals", "--report-by region", "--no-labels"),
-        *("--compare", "--rival variance", "--rejected variance", "--baseline before.json"),
+        *("--compare", "--rival variance", "--baseline before.json"),
         *("--baseline-dump forecasts.parquet --join-on mean", "--label value", "--logits mean", "--binary"),
         *("--labels-from some.parquet --join-on mean", "--input probs", "--classes a,b", "--normalize"),
     ],
