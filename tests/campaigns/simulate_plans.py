@@ -1,7 +1,7 @@
 """Certified risks with planned starts and with few levels, walked by another route, many trials at once.
 
 A trial is broken if *any* cutoff that may be certified is riskier than promised, which is stricter than the promise.
-As a script: `python -m tests.campaigns simulate_plans ranks|levels [TRIALS]` prints the worst cells, in about ten minutes.
+As a script: `python -m tests.campaigns simulate_plans ranks|levels [TRIALS]` prints the worst cells, in ten minutes.
 """
 
 from __future__ import annotations
