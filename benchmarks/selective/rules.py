@@ -48,7 +48,7 @@ def every_rank(points: Curve, fit: Fitted, risk: float, delta: float) -> float:
     known: Any = ()
     if fit.losses.size:
         known = error_blocks(curve_of(fit.losses, fit.wrong)), loss_quantiles(np.sort(fit.losses))
-    best = risk_candidates(points, NEVER_FLAT, risk, delta, *known).largest(risk)
+    best = risk_candidates(points, NEVER_FLAT, risk, delta, *known).largest()
     return -math.inf if best is None else math.inf if best.cutoff is None else best.cutoff
 
 

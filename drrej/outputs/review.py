@@ -46,7 +46,7 @@ class Audit(Struct, frozen=True):
         Up to half of the sample is spread evenly, so that each class has some; the rest goes by size.
 
         >>> Audit(100).allotted([9000, 900, 5])
-        [62, 20, 5]
+        [63, 20, 5]
         """
         rows, classes = sum(accepted), len(accepted)
         wanted = int(self.size) if self.size >= 1 else max(math.ceil(self.size * rows), classes)

@@ -128,7 +128,7 @@ def _shades(row: Sequence[str]) -> list[int]:
     """How dark each count of a row is, after its name: in percent, by its share of the row.
 
     >>> _shades(["cat", "60", "0", "3", "37"])
-    [30, 0, 4, 18]
+    [30, 0, 2, 19]
     """
     counts = [int(cell) for cell in row[1:]]
     return [math.ceil(_DARKEST * count / max(sum(counts), 1)) for count in counts]

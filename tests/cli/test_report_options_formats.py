@@ -168,7 +168,7 @@ def test_formats_by_ending_and_on_stdout(rejector_file, tmp_path):
         (["--report-by", "nowhere"], 2, "no column 'nowhere'"),
         (["--rival", "logits"], 2, "not numbers"),
         (["--rival-order", "low"], 2, "requires --rival"),
-        (["--baseline-dump", TEST], 2, "needs --join-on"),
+        (["--baseline-dump", TEST], 2, "requires --join-on"),
         (["--baseline-dump", TEST, "--join-on", "id", "--gate", "difference.augrc.upper <= 0.002"], 0, ""),
         (["--baseline", VAL], 2, "not a JSON document"),
     ],

@@ -541,7 +541,7 @@ def test_an_empty_pipe(bench: Bench) -> None:
 
 
 def test_one_standard_input_for_two(bench: Bench) -> None:
-    says = ["standard input", "both"]
+    says = ["only one input can be read from standard input"]
     document = (bench.folder / "rejector.json").read_bytes()
     bench.refuses(["fit", "-", "-r", "-"], says, stdin=document)
     bench.refuses(["reject", "-", "-r", "-", "-o", "m.parquet"], says, stdin=document)

@@ -433,7 +433,7 @@ def test_a_line_for_each_file_and_one_at_the_end(nights: Path) -> None:
         for number, count in enumerate(rejected(nights), 1)
     ]
     assert reject(nights, "-o", "quiet/", "-q") == []
-    assert reject(nights, "-o", "one.parquet") == []
+    assert [line.startswith("drrej: 2 files: 600 rows") for line in reject(nights, "-o", "one.parquet")] == [True]
     assert len(reject(nights, "-o", "two.parquet", "--log", "text")) == 3
     assert "--log cannot be combined with -q" in reject(nights, "-o", "x/", "-q", "--log", "json", code=2)[-1]
 

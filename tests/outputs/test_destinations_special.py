@@ -50,7 +50,7 @@ def place(shared: Place) -> Place:
 
 def test_dev_null(place: Place) -> None:
     for arguments in (["calibrate", place.dump], ["reject", place.dump, "-r", place.rejector]):
-        outcome = succeed(*arguments, "-o", "/dev/null")
+        outcome = succeed(*arguments, "-o", "/dev/null", "-q")
         assert (outcome.out, outcome.err) == (b"", "")
     assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 

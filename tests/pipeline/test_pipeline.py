@@ -277,6 +277,7 @@ def test_undefined_figures_are_null(folder: Path) -> None:
         "lower": 0.0,
         "upper": pytest.approx(0.0362167, abs=1e-7),
         "accepted": 0,
+        "drop": 0.0,
     }
     assert report["accuracy"] == {"value": None, "lower": None, "upper": None, "errors": 0}
     assert [report[name]["accepted"] for name in ("nll", "ece", "brier")] == [None] * 3

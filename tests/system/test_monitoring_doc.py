@@ -57,7 +57,7 @@ def run(workspace: Path, script: str) -> None:
 
 def test_the_commands_of_the_page_run(workspace: Path) -> None:
     kinds = [kind for kind, _ in BLOCKS]
-    assert kinds == ["sh", "sh", "text", "sh", "cron", "sh"]
+    assert kinds == ["sh", "sh", "text", "text", "sh", "cron", "sh"]
     for kind, text in [block for block in BLOCKS if block[0] != "text"]:
         if kind == "cron":
             when, command = text.strip().split("  ", 1)
