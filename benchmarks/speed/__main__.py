@@ -19,9 +19,9 @@ from benchmarks.speed.cases import CASES, Bench, small
 from benchmarks.speed.measure import Cost, interleaved, run
 
 HERE = Path(__file__).parent
-LIMITS = {"reject, list": 1.2, "reject, wide": 1.4, "threshold": 1.3, "evaluate": 2.0, "calibrate": 2.0}
-"""Of two cores of an AMD EPYC: 0.63, 0.83, 0.73, 1.32 and 1.37. Half as much again, and the first more: where Arrow
-decodes slowly both sides have the same to wait for, and a ratio below 1 comes nearer to it."""
+LIMITS = {"reject, list": 2.1, "reject, wide": 2.5, "threshold": 2.1, "evaluate": 2.8, "calibrate": 3.2}
+"""Two cores of an AMD EPYC without pandas, two runs: 1.5, 1.8, 1.5, 1.8 to 2.0 and 2.0 to 2.3; a third more is
+allowed. Where pandas is installed Arrow loads it for the other side, and the ratios are about half of that."""
 
 
 def check(repeat: int) -> None:

@@ -363,10 +363,12 @@ def list_items(array: pa.Array) -> tuple[NDArray[np.int64], NDArray[np.int64], p
 def as_numpy(array: pa.Array) -> NDArray[Any]:
     """An Arrow array as a numpy array; numbers without nulls are not copied, and do not load pandas first."""
     is_number = pa.types.is_integer(array.type) or pa.types.is_floating(array.type)
-    if not is_number or array.null_count or not len(array):
+    if not is_number or array.null_count:
         values: NDArray[Any] = array.to_numpy(zero_copy_only=False)
         return values
     kind = numpy_type(array.type)
+    if not len(array):  # there may be no buffer
+        return np.empty(0, kind)
     return np.frombuffer(array.buffers()[1], kind, len(array), array.offset * kind.itemsize)
 
 
