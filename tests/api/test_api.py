@@ -252,10 +252,11 @@ def test_only_the_console_prints() -> None:
     assert printing == {"__main__.py", "cli/console.py", "outputs/destinations.py"}
 
 
-def test_short_commands_do_without_pandas(tmp_path: Path) -> None:
+@pytest.mark.parametrize("layout", ["list", "wide"])
+def test_short_commands_do_without_pandas(tmp_path: Path, layout: str) -> None:
     """Arrow's `to_numpy` and casts load it, where it is installed: ten times what a short command needs."""
     logits = np.random.default_rng(0).normal(size=(200, 3))
-    dump = write_dump(tmp_path / "d.parquet", logits, np.arange(200) % 3, "list")
+    dump = write_dump(tmp_path / "d.parquet", logits, np.arange(200) % 3, layout)
     rejector = str(tmp_path / "r.json")
     steps = [
         ["fit", dump, "--temperature", "1", "-o", rejector],
