@@ -32,8 +32,8 @@ from drrej.errors import BadRowsError, DrrejError, OptionError
 WRONG = 2
 INTERRUPTED = 128 + signal.SIGINT
 BROKEN_PIPE = 141  # 128 + SIGPIPE
-_GLUED = re.compile(r"(?<=^-o)(?=.)|=")
-"""Where an option and its value meet in one word: -oFILE, --output=FILE."""
+_SHORT = re.compile(r"-([fq]*)o(.*)", re.DOTALL)
+"""Short options in one word, the last with its value or before it: -oFILE, -fo FILE."""
 _NO_MEMORY = re.compile("failed to map segment|[Cc]annot allocate memory|can't start new thread")
 """How libraries that are loaded, and threads that are started, tell that memory is short."""
 
@@ -279,17 +279,28 @@ def _explain(error: Exception, arguments: list[str]) -> int:
         reason = " ".join(str(error).split()) or "no message"
         message = f"unexpected {type(error).__name__}: {reason} (DRREJ_DEBUG=1 shows where)"
     complain(message)
-    pieces = [piece for word in arguments for piece in _GLUED.split(word, maxsplit=1)]
+    pieces = [piece for word in arguments for piece in _apart(word)]
     values = list(itertools.pairwise(pieces))
     format = next((value for word, value in values if word == "--format"), Options.configured.get("format", ""))
     outputs = [value for word, value in values if word in ("-o", "--output") and value.lower().endswith(".xml")]
     if (outputs or format) and not {"evaluate", "run", "monitor"}.isdisjoint(arguments):
         from drrej.cli.report_options import report_error
 
-        report_error(message, format, outputs, force=not {"-f", "--force"}.isdisjoint(arguments))
+        report_error(message, format, outputs, force=not {"-f", "--force"}.isdisjoint(pieces))
     if isinstance(error, OSError):
         silence(sys.stdout)
     return error.exit_code if isinstance(error, DrrejError) else WRONG
+
+
+def _apart(word: str) -> list[str]:
+    """Options that share a word with each other or with their value, each by itself.
+
+    >>> _apart("-fogates.xml"), _apart("--output=gates.xml"), _apart("risk=0.1")
+    (['-f', '-o', 'gates.xml'], ['--output', 'gates.xml'], ['risk=0.1'])
+    """
+    if found := _SHORT.fullmatch(word):
+        return [*(f"-{flag}" for flag in found[1]), "-o", *([found[2]] if found[2] else [])]
+    return word.split("=", 1) if word.startswith("--") else [word]
 
 
 def _usage(error: Any, arguments: list[str]) -> str:

@@ -151,7 +151,7 @@ def find_columns(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
             if known is None:
                 raise
             said = " ".join(f"`{name}={value}`" for name, value in known.items())
-            raise DumpError(f"{where}: no logits, but '{known['score']}' looks like a score; say {said}") from None
+            raise DumpError(f"{where}: no logits, but '{known['score']}' looks like a score; pass {said}") from None
     check_repeated(schema.names, where)
     return find_scores(schema, wanted.score, where)
 

@@ -426,7 +426,7 @@ class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the
     drift: Annotated[Drift, about(interval=NONE)]
     curve: tuple[CurvePoint, ...] | None = None
     coverage_curve: tuple[CurvePoint, ...] | None = None
-    reviews: Annotated[Reviews | None, about("rejected rows", "lower", NONE)] = None
+    reviews: Annotated[Reviews, about("rejected rows", "lower", NONE)]
     per_class: tuple[ClassRow, ...] | None = None
     worst_class: Annotated[WorstClass | None, about(interval=TOGETHER, when=When.LABELS)] = None
     confusion: Annotated[ConfusionMatrix | None, about(gate=False)] = None

@@ -20,6 +20,7 @@ from drrej.report.words import (
     money,
     percent,
     percents,
+    review_words,
     settling_words,
     target_of,
     tie_words,
@@ -83,11 +84,7 @@ def _shares(report: Report) -> Table:
             ["accuracy", percent(base.value), f"{percent(accuracy.value)}{interval}"],
             ["errors", f"{base.errors:,}", f"{accuracy.errors:,}"],
         ]
-    reviews, rejected = report.reviews, counted(report.rows - report.coverage.accepted, "row")
-    if reviews is not None:
-        hours = "" if reviews.hours is None else f"; {reviews.hours:,.1f} hours"
-        rejected += f" ({reviews.per_1000:.3g} per 1,000{hours})" if reviews.value else ""
-    rows.append(["sent to review", "-", rejected])
+    rows.append(["sent to review", "-", review_words(report)])
     if report.total_cost is not None:
         rows.append(["cost per 1,000 rows", money(report.total_cost.accepting_all), money(report.total_cost.value)])
     return Table("brief", "", ["", "without rejection", "with rejection"], rows, remark)

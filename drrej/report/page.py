@@ -53,7 +53,6 @@ _SENTENCES = {
     "drift": "Whether these rows resemble those of the fit. A p-value near 0 means that they do not.",
     "difference": "Changes since the baseline.",
     "scores": "Other scores, evaluated on the same rows.",
-    "masks": "Other rejectors, evaluated on the same rows.",
     "groups": "Coverage and accuracy for each group.",
     "classes": "Coverage and accuracy for each class.",
     "points": "Results at other cutoffs: accuracy at a coverage, coverage at an error rate.",
@@ -184,7 +183,7 @@ _MARKS = {
     "inconclusive": (
         "open",
         "? Target inconclusive",
-        "The rows of this report neither confirm nor contradict the target. More labelled rows would settle it.",
+        "The rows of this report neither confirm nor contradict the target.",
     ),
     "missed": (
         "failed",

@@ -23,6 +23,7 @@ from drrej.report.words import (
     percent,
     percents,
     plain,
+    review_words,
     seen_by,
     unsure_order,
 )
@@ -81,6 +82,8 @@ def _(report: Report | RegressionReport) -> str:
             decision += f" (ratio of {figure(report.tau, 6)} or less)"
     if isinstance(report, Report) and report.accepts is not None:
         decision = f"accepts {printable(report.accepts)}; {decision}"
+    if isinstance(report, Report) and report.reviews.hours is not None:
+        decision += f"; to review: {review_words(report)}"
     model = "" if report.model is None else f"\n{model_words(report)}"
     return f"{report.rows} rows, {what}; {decision}{model}"
 

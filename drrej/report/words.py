@@ -191,6 +191,13 @@ _FAR = 3.0
 """A class is far below a target if its error rate surely is more than so many times the limit."""
 
 
+def review_words(report: Report) -> str:
+    """How many rows go to review: their number, the share and, if it is known how long one takes, the hours."""
+    reviews = report.reviews
+    hours = "" if reviews.hours is None else f"; {reviews.hours:,.1f} hours"
+    return counted(reviews.value, "row") + (f" ({reviews.per_1000:.3g} per 1,000{hours})" if reviews.value else "")
+
+
 def model_words(report: Report | RegressionReport) -> str:
     """Which model the predictions are of, if that is known."""
     made_for = "" if report.rejector_model is None else f"; the rejector was made for {report.rejector_model}"

@@ -328,7 +328,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--metric": Acts("--metric accuracy@coverage=0.31"),
         "--intervals": Acts("--intervals"),
         "--classwise": Acts("--classwise"),
-        "--minutes": Acts("--minutes 3", "val.parquet -r r.json"),
+        "--minutes": Acts("--minutes 3"),
         "--report-by": Acts("--report-by region"),
         "--no-labels": Acts("--no-labels"),
         "--examples": Acts("--examples key"),

@@ -53,9 +53,9 @@ def test_an_error_is_an_annotation_of_github(tmp_path: Path, rejector: str, comm
     assert outcome.out.decode() == "::error title=drrej::missing.parquet: no such file or directory\n"
 
 
-@pytest.mark.parametrize("word", ["-ogates.xml", "--output=gates.xml"])
-def test_an_error_is_in_the_junit_file_however_it_is_named(tmp_path: Path, rejector: str, word: str) -> None:
-    assert evaluate("missing.parquet", "-r", rejector, word, cwd=tmp_path).code == 2
+@pytest.mark.parametrize("words", ["-ogates.xml", "--output=gates.xml", "-fo gates.xml", "-qfogates.xml"])
+def test_an_error_is_in_the_junit_file_however_it_is_named(tmp_path: Path, rejector: str, words: str) -> None:
+    assert evaluate("missing.parquet", "-r", rejector, *words.split(), cwd=tmp_path).code == 2
     assert ElementTree.parse(tmp_path / "gates.xml").getroot().get("errors") == "1"
     assert drrej("convert", "missing.parquet", "-o", "other.xml", cwd=tmp_path).code == 2
     assert not (tmp_path / "other.xml").exists()

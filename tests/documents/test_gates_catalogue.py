@@ -191,7 +191,7 @@ def test_exact_intervals_are_there_without_being_asked_for(world: dict[str, Any]
 def test_every_section_that_may_be_missing_says_when_it_is_there() -> None:
     for entry in entries(Report):
         if not entry.required and entry.section is not None and entry.about.gate:
-            assert isinstance(entry.about.when, When) or entry.key == "reviews", entry.key  # only older reports lack it
+            assert isinstance(entry.about.when, When), entry.key
 
 
 def test_the_default_points_are_in_the_catalogue() -> None:

@@ -317,9 +317,9 @@ def test_the_cutoff_on_the_score_decides_as_the_rejector_does(tmp_path: Path) ->
 
 def test_a_score_without_its_option_is_suggested(tmp_path: Path) -> None:
     message = fail("run", SCORES / "judge_val.jsonl", "--accuracy", "0.9", "-o", tmp_path / "out")
-    assert message.endswith("'confidence' looks like a score; say --score confidence --correct correct")
+    assert message.endswith("'confidence' looks like a score; pass --score confidence --correct correct")
     message = fail("calibrate", SCORES / "small.csv")
-    assert message.endswith("say --score mean_logprob --prediction answer --label truth")
+    assert message.endswith("pass --score mean_logprob --prediction answer --label truth")
 
 
 def test_arrays_of_texts_and_frames() -> None:
