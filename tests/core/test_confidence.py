@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from conftest import more_trials
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -151,7 +152,7 @@ def test_the_loss_is_the_probability_of_being_wrong() -> None:
     assert forms_of(p[:, None]) == ("share",)
 
 
-@pytest.mark.parametrize("levels", [0, 5])
+@pytest.mark.parametrize("levels", [more_trials(0), 5])
 def test_guarantees_hold(levels: int) -> None:
     from simulate_scores import simulate
 

@@ -22,6 +22,7 @@ from drrej.outputs.review import Audit, ReviewQueue, write_tasks
 from drrej.pipeline.evaluate import EvaluateOptions, evaluate
 
 ROWS, CLASSES = 4000, 3
+SEEDS = 200
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +72,7 @@ def test_every_accepted_row_is_drawn_with_the_chance_that_is_said() -> None:
         {"prediction": predicted, "loss": np.zeros(300), "rejected": np.arange(300) % 3 == 0},
     )  # fmt: skip
     seen = np.zeros(300)
-    for seed in range(600):
+    for seed in range(SEEDS):
         queue = ReviewQueue(batch.schema, Audit(40, seed))
         cut = 1 + seed % 299
         queue.add(batch.slice(0, cut))
@@ -80,9 +81,9 @@ def test_every_accepted_row_is_drawn_with_the_chance_that_is_said() -> None:
         seen[[row["mask_row"] for row in drawn]] += 1 / np.array([row["inclusion"] for row in drawn])
     accepted = np.arange(300) % 3 != 0
     assert not seen[~accepted].any()
-    error = np.sqrt(200 / 30 * 600)  # of a row that is drawn with a chance of 0.15 or more
-    assert np.abs(seen[accepted] - 600).max() < 4.5 * error
-    assert abs(seen[accepted].mean() - 600) < 1
+    error = np.sqrt(200 / 30 * SEEDS)  # of a row that is drawn with a chance of 0.15 or more
+    assert np.abs(seen[accepted] - SEEDS).max() < 4.5 * error
+    assert abs(seen[accepted].mean() - SEEDS) < 1
 
 
 @pytest.mark.parametrize("rejected", [False, True])

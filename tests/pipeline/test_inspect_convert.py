@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from conftest import thorough
+from conftest import more_trials, thorough
 from dumps_zoo import fixed_list, make_rows
 from formats_zoo import WRITERS
 from results import Results
@@ -73,7 +73,9 @@ def _layouts(folder: Path) -> dict[str, tuple[Path, list[str], str]]:
     }
 
 
-@pytest.mark.parametrize("layout", ["named", "spark", "struct", "labelled", "choices", "binary"])
+@pytest.mark.parametrize(
+    "layout", ["named", more_trials("spark"), "struct", more_trials("labelled"), "choices", "binary"]
+)
 def test_every_layout_is_named_advised_and_converted(tmp_path: Path, layout: str) -> None:
     path, flags, words = _layouts(tmp_path)[layout]
     assert words.encode() in succeed("inspect", path, *flags)
