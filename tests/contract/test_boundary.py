@@ -251,6 +251,28 @@ def test_what_is_only_copied_from_csv_stays_as_it_was_written(tmp_path: Path, mo
     assert typed == {"day": "date32[day]", "count": "int64"}
 
 
+def test_scores_of_csv_that_are_copied_are_text_as_written(tmp_path: Path) -> None:
+    """Numbers to compute with, text in a mask; those of a converted file are numbers in both."""
+    scores = [("+0.50", "0.90", "9.5E-1", " 0.25")[i % 4] for i in NUMBERS]
+    right = [int(i % 7 > 0) if i % 4 else int(i % 8 == 0) for i in NUMBERS]
+    dump, r, mask = tmp_path / "d.csv", tmp_path / "r.json", tmp_path / "mask.parquet"
+    dump.write_text("score,right\n" + "".join(f"{a},{b}\n" for a, b in zip(scores, right, strict=True)))
+    flags = ["--score", "score", "--correct", "right"]
+    outcome = _steps(tmp_path, dump, *flags)[-1]
+    assert outcome.code == 0, outcome.err
+    succeed("reject", dump, "-r", r, "-o", mask)
+    assert pq.read_table(mask)["score"].to_pylist() == scores
+    losses = pq.read_table(mask)["loss"]
+    succeed("convert", dump, *flags, "-o", tmp_path / "d.parquet")
+    succeed("reject", tmp_path / "d.parquet", "-r", r, "-o", mask, "-f")
+    assert pq.read_table(mask)["score"].to_pylist() == [float(score) for score in scores]
+    assert pq.read_table(mask)["loss"] == losses
+    wide = _write(tmp_path, "csv", _table(TRUTH.tolist()), "wide")
+    assert _steps(tmp_path, wide)[-1].code == 0
+    succeed("reject", wide, "-r", r, "-o", mask, "-f", "--keep", "logit_1")
+    assert pq.read_table(mask)["logit_1"].to_pylist() == [str(row[1]) for row in LOGITS.astype(float).tolist()]
+
+
 def test_files_that_write_a_column_in_other_words_are_not_made_alike(tmp_path: Path) -> None:
     """007 in the second file is not 7 because the first has numbers."""
     folder = tmp_path / "in"
