@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
-from conftest import load_json, make_model, thorough
+from conftest import SAMPLE, load_json, make_model, thorough
 from running import Outcome, drrej, fail, run_drrej, succeed
 
 from drrej.cli import app
@@ -540,6 +540,11 @@ def test_arrays_by_the_thousand_and_documents_of_another_kind_are_refused_at_onc
         for number in range(5000):
             archive.write(tmp_path / "a.npy", f"a{number}.npy")
     assert "5000 arrays have 3 values each" in fail("inspect", tmp_path / "d.npz")
+    np.savez(tmp_path / "lengths.npz", **{f"a{number}": np.zeros(number) for number in range(1, 100)})
+    message = fail("inspect", tmp_path / "lengths.npz")
+    assert "'a12' (12,), ...); save" in message
+    (tmp_path / "r.json").write_text('{"rows": [' + ", ".join(["[1, 2]"] * 300_000) + "]}")
+    assert "not a rejector" in fail("evaluate", SAMPLE / "test.parquet", "-r", tmp_path / "r.json")
     (tmp_path / "d.json").write_text(json.dumps({"rows": [{"logits": [1.0, 2.0], "label": 0}] * 1000}))
     assert "not a table" in fail("calibrate", tmp_path / "d.json", "-o", "-")
     (tmp_path / "nan.json").write_text('{"columns": ["logits", "label"], "data": [[[NaN, 1.0], 0], [[0.5, 1.0], 1]]}')
