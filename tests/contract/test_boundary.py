@@ -391,6 +391,8 @@ def test_each_file_counts_once(tmp_path: Path) -> None:
         [dump, tmp_path / "link.parquet", tmp_path / "hard.parquet"],
         [dump, os.path.relpath(dump)],
         [f"file://{dump}", f"file://{dump}"],
+        [f"file://{dump}", dump],
+        [f"file://{folder}"],
     ):
         succeed("calibrate", *arguments, "-o", tmp_path / "again.json", "-f")
         assert load_json(tmp_path / "again.json")["calibration"] == expected["calibration"], arguments

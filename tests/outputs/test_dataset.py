@@ -292,6 +292,8 @@ def test_partitions_keep_their_paths(nights: Path) -> None:
 @pytest.mark.parametrize("output", ["nights/out/", "nights/dt=1/out.parquet", "nights/../nights/y/"])
 def test_an_output_inside_its_input(nights: Path, output: str) -> None:
     assert "it lies in the input nights, and the next run would read it" in reject(nights, "-o", output, code=2)[-1]
+    uri = f"file://{nights / 'nights'}"
+    assert "it lies in the input" in fail("reject", uri, "-r", "r.json", "-o", output, cwd=nights)
 
 
 def test_an_output_that_a_pattern_of_its_input_names(nights: Path) -> None:
