@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from drrej.core.inputs import WORDS, ScoreLook
+from drrej.core.inputs import REASONS, WORDS, ScoreLook
 from drrej.core.types import Floats
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import DrrejWarning, DumpError
@@ -43,7 +43,7 @@ def array_source(scores: Any, labels: Any, options: DumpOptions, groups: pa.Arra
         with held(table, "arrays") as part:
             yield Source(part.path, options, spools={part.path: part})
         return
-    rows = as_scores(matched(scores, options.classes))
+    rows = as_scores(matched(scores, options.classes, options.logits))
     binary = rows.ndim == 1
     if options.binary not in (None, binary):
         wanted = "one score per row" if options.binary else "a row of scores, one for each class"
@@ -62,10 +62,10 @@ def array_source(scores: Any, labels: Any, options: DumpOptions, groups: pa.Arra
 
 
 def warn_of_probabilities(rows: Array, largest: Floats | None, levels: int) -> None:
-    """Warn the caller so many levels up when rows that are taken for logits look like probabilities."""
-    if ScoreLook.of(rows, largest).kind() == "probabilities":
-        words = "rows of scores lie in [0, 1] and sum to 1, as probabilities do, but the rejector was made for logits"
-        warnings.warn(words, DrrejWarning, stacklevel=levels)
+    """Warn the caller so many levels up when rows that are taken for logits look like something else."""
+    kind = ScoreLook.of(rows, largest).kind()
+    if kind != "logits":
+        warnings.warn(f"{REASONS[kind]}, but the rejector was made for logits", DrrejWarning, stacklevel=levels)
 
 
 def _scored_table(scores: Any, correct: Any, names: str, groups: pa.Array | None) -> pa.Table:
@@ -73,7 +73,7 @@ def _scored_table(scores: Any, correct: Any, names: str, groups: pa.Array | None
     import pyarrow as pa
 
     columns = [name.removesuffix(WORDS) for name in names.split(",")]
-    rows = as_columns(matched(scores, columns))
+    rows = as_columns(matched(scores, columns, None))
     if rows.shape[1] != len(columns):
         raise DumpError(f"there are {rows.shape[1]} scores per row, but the rejector was made for {len(columns)}")
     table = dict(zip(columns, map(pa.array, np.ascontiguousarray(rows.T)), strict=True))
@@ -100,7 +100,7 @@ def as_columns(scores: Any) -> Array:
 
 def score_names(scores: Any) -> str:
     """What scores of any kind are called: as their frame or series says, else 'score', or 'score_0' and so on."""
-    columns = getattr(scores, "column_names", None) or getattr(scores, "columns", None)
+    columns = _columns_of(scores)
     names: list[Any] = [getattr(scores, "name", None)] if columns is None else list(columns)
     if all(isinstance(name, str) and not {",", ":"} & {*name} and name not in (CORRECT, GROUP) for name in names):
         return ",".join(names)
@@ -121,7 +121,8 @@ def options_of(document: Document) -> DumpOptions:
     names = None if document.class_names is None else tuple(document.class_names)
     if document.is_scored:
         return DumpOptions(score=document.columns.logits, correct=CORRECT)
-    return DumpOptions(input=document.input, classes=names, normalize=document.normalize, binary=document.binary)
+    known = {name: getattr(document, name) for name in ("input", "normalize", "binary")}
+    return DumpOptions(classes=names, logits=document.columns.logits, **known)
 
 
 def as_names(classes: Sequence[str] | None) -> tuple[str, ...] | None:
@@ -140,14 +141,31 @@ def as_names(classes: Sequence[str] | None) -> tuple[str, ...] | None:
     return tuple(str(name) for name in names)  # numpy's own strings are text too
 
 
-def matched(scores: Any, classes: Sequence[str] | None) -> Any:
-    """A data frame with its columns in the order of the classes, if that is what they are called, or are numbered."""
-    columns = getattr(scores, "column_names", None) or getattr(scores, "columns", None)  # of Arrow, and of pandas
+def _columns_of(scores: Any) -> Any:
+    return getattr(scores, "column_names", None) or getattr(scores, "columns", None)  # of Arrow, and of pandas
+
+
+def frame_pattern(scores: Any) -> str | None:
+    """The columns of a frame by which later ones are matched, as `logits` lists them; None if these are no names."""
+    from drrej.data.columns import numbered
+
+    names = list(() if _columns_of(scores) is None else _columns_of(scores))
+    plain = all(isinstance(name, str) and not {*",*?["} & {*name} for name in names) and not numbered(names)
+    return ",".join(names) if len(set(names)) == len(names) > 1 and plain else None
+
+
+def matched(scores: Any, classes: Sequence[str] | None, pattern: str | None) -> Any:
+    """A data frame with its columns in the order of the classes, if that is what they are called, or are numbered.
+
+    Classes without names are called as the columns of the first frame were, in `pattern`.
+    """
+    columns = _columns_of(scores)
     if columns is None:
         return scores
     from drrej.data.columns import numbered
 
-    own = {str(column): column for column in columns}
+    own, called = {str(column): column for column in columns}, pattern or ""
+    classes = classes or (called.split(",") if "," in called else None)
     names = [str(name) for name in classes or next(iter(numbered(own).values()), ())]
     if own.keys() == set(names):
         if list(own) == names:

@@ -23,6 +23,7 @@ from drrej.api.arrays import (
     as_names,
     as_scores,
     check_length,
+    frame_pattern,
     matched,
     score_names,
 )
@@ -41,7 +42,7 @@ from drrej.errors import OptionError
 from drrej.pipeline.calibrate import CalibrateOptions, calibrate
 from drrej.pipeline.fit import RatioOptions, fit
 from drrej.pipeline.split import fit_share
-from drrej.pipeline.threshold import ThresholdOptions, choose_threshold
+from drrej.pipeline.threshold import ThresholdOptions, choose_threshold, vacuous_words
 
 AnyRejector = Document | str | os.PathLike[str]
 """A rejector, or the path of one."""
@@ -147,7 +148,10 @@ def fit_rejector(
     _check_numbers(alpha=alpha, lam=lam, floor=floor)
     if fresh is not None and rule.confidence is None:
         raise OptionError("`fresh` requires `confidence`: a guarantee needs rows that nothing else has seen")
-    options = DumpOptions(input=input, classes=as_names(classes), normalize=normalize, model=target.get("model"))
+    columns = frame_pattern(scores) if classes is None and correct is None else None
+    options = DumpOptions(
+        input=input, classes=as_names(classes), logits=columns, normalize=normalize, model=target.get("model")
+    )
     if correct is not None:
         options = replace(options, score=score_names(scores), correct=CORRECT, lower_is_better=lower_is_better)
         labels = correct
@@ -157,13 +161,14 @@ def fit_rejector(
     example = None if groups is None else GROUP
     first, second = (scores, labels), fresh
     if rule.confidence is not None and fresh is None:
-        rows = as_scores(matched(scores, options.classes)) if correct is None else as_columns(scores)
+        rows = as_scores(matched(scores, options.classes, columns)) if correct is None else as_columns(scores)
         marks = as_labels(labels)
         chosen = _certifying(rows, marks, groups, input == "probs", by_place=correct is not None)
         first, second = ((rows[part], marks.filter(pa.array(part))) for part in (~chosen, chosen))
         groups = None if groups is None else groups.filter(pa.array(chosen))
     with array_source(*first, options) as source:
         start = calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator))
+        start = replace(start, columns=replace(start.columns, logits=columns or start.columns.logits))
         fitted, cautions = fit(source, start, RatioOptions(alpha, lam, loss)), source.cautions
         if second is None:
             found = choose_threshold(source, fitted, rule)
@@ -171,7 +176,7 @@ def fit_rejector(
         with array_source(*second, options, groups) as source:
             chosen_on = ThresholdOptions(known_fresh=fresh is None, group=example)
             found = choose_threshold(source, fitted, rule, chosen_on)
-    tell([*cautions, *calibration_warnings(start.need_calibration()), found.caution])
+    tell([*cautions, *calibration_warnings(start.need_calibration()), found.caution, vacuous_words(found.rejector)])
     return Rejector.of(found.rejector)
 
 

@@ -130,7 +130,7 @@ class Rejector(Document, frozen=True):
         is_empty = not len(scores) if isinstance(scores, np.ndarray) else has_no_rows(scores)
         if cutoffs is None or ratio.loss.columns or is_empty:
             return None
-        rows = as_scores(matched(scores, self.class_names))
+        rows = as_scores(matched(scores, self.class_names, self.columns.logits))
         if rows.ndim != 2 - self.binary or (not self.binary and rows.shape[1] != self.classes):
             return None
         logits = row_logits(rows, self.input, self.normalize, self.floor)
@@ -150,7 +150,7 @@ class Rejector(Document, frozen=True):
         calibrated, before = self.calibrator.scores(logits, ratio.loss.needs, self.precision)
         if not np.isfinite(before.largest).all():
             return None
-        if look and 2 * np.count_nonzero(before.largest <= 1.0 + 1e-6) > len(rows):
+        if look and (50 * np.count_nonzero(before.largest <= 1.0 + 1e-6) >= len(rows) or logits[0].min() >= 0):
             warn_of_probabilities(rows, before.largest, levels=5)
         prediction, loss = ratio.loss.of(calibrated, {})
         return prediction, loss, ~(loss < np.array(cutoffs)[prediction])

@@ -65,7 +65,7 @@ def threshold(dump: Dump, rejector: AnyRejector, rule: Rule, options: ThresholdO
     (1319, 1648)
     """
     found = choosing.choose_threshold(as_source(dump), as_document(rejector), rule, options)
-    tell([found.caution, choosing.uncertified_words(found.rejector)])
+    tell([found.caution, choosing.uncertified_words(found.rejector), choosing.vacuous_words(found.rejector)])
     return Rejector.of(found.rejector)
 
 

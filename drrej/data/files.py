@@ -17,6 +17,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.fs as pafs
@@ -82,6 +83,11 @@ class DumpFile(Struct, frozen=True):
 def is_uri(target: str) -> bool:
     """Whether a target is on a filesystem that pyarrow opens by URI."""
     return "://" in target
+
+
+def local_path(target: str) -> str:
+    """The path that a file:// URI names; any other target as it is."""
+    return unquote(target.removeprefix("file://").partition("?")[0]) if target.startswith("file://") else target
 
 
 def below(uri: str, relative: str) -> str:

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from msgspec.structs import replace
 
-from drrej.data.files import COMPRESSIONS, DumpFile, below, is_uri, no_room, temporary_path
+from drrej.data.files import COMPRESSIONS, DumpFile, below, is_uri, local_path, no_room, temporary_path
 from drrej.data.formats import ENDINGS, FOLDER_ENDINGS, format_of
 from drrej.data.problems import one_line, redacted
 from drrej.errors import DumpError
@@ -41,7 +41,7 @@ def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[D
         raise DumpError("no dump given; name a file or a directory of them")
     spools = {} if spools is None else spools
     found: dict[tuple[str | int, ...], DumpFile] = {}
-    for part in (part for argument in arguments for part in _find(argument, spools)):
+    for part in (part for argument in arguments for part in _find(local_path(argument), spools)):
         found.setdefault(_place(part), part)
     return list(found.values())
 

@@ -52,6 +52,10 @@ _INTEGER = re.compile(r"0|-?[1-9][0-9]{0,17}")
 """Numbers that are written as int64 would be: 007 stays text."""
 
 
+Unneeded = Callable[[DumpFile, DumpError], bool]
+"""Whether a file that cannot be read with these options need not be."""
+
+
 class _Look(Struct, frozen=True):
     """What a look into one file tells: what it holds, and, where it has rows, its logits and number of classes."""
 
@@ -72,15 +76,16 @@ def open_dump(
     spools: Spools | None = None,
     bad: dict[str, str] | None = None,
     classes: int | None = None,
+    unneeded: Unneeded | None = None,
 ) -> Dump:
     """Open a dump: list its files, find its columns, check that the files agree.
 
     Files that are known to be `bad` are left out, and those that are found to be so join them, where the options say
-    so. `classes` is the number of classes of the rejector, if there is one.
+    so; `unneeded` is asked first. `classes` is the number of classes of the rejector, if there is one.
     """
     _check_options(options)
     files = [replace(file, filter=options.filter) for file in find_parts(arguments, spools)]
-    looks = _good(files, options, classes, {} if bad is None else bad)
+    looks = _good(files, options, classes, {} if bad is None else bad, unneeded)
     filled = [look for look in looks if look.columns is not None]
     if not filled:
         raise DumpError(
@@ -175,7 +180,13 @@ def _groups(number: int, info: FileInfo) -> Iterator[RowGroup]:
 # Looking into files
 
 
-def _good(files: Sequence[DumpFile], options: DumpOptions, expected: int | None, bad: dict[str, str]) -> list[_Look]:
+def _good(
+    files: Sequence[DumpFile],
+    options: DumpOptions,
+    expected: int | None,
+    bad: dict[str, str],
+    unneeded: Unneeded | None,
+) -> list[_Look]:
     """What is in the files that can be read and fit together; raises for others unless they are left out."""
     good: list[_Look] = []
     left = [file for file in files if file.name not in bad]
@@ -187,6 +198,8 @@ def _good(files: Sequence[DumpFile], options: DumpOptions, expected: int | None,
             _check_shape(look, first, expected)
             good.append(look)
         except DumpError as error:
+            if unneeded is not None and unneeded(file, error) and (good or file is not left[-1]):
+                continue
             if options.on_bad_file == "error" and len(files) == 1:
                 raise
             if options.on_bad_file == "error":

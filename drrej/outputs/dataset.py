@@ -25,7 +25,7 @@ from msgspec import Struct, ValidationError, convert, field, to_builtins
 from msgspec.structs import replace
 
 from drrej.data.dump import Notes
-from drrej.data.files import DumpFile, is_uri
+from drrej.data.files import DumpFile, identity_of, is_uri
 from drrej.data.problems import Problem, one_line, redacted
 from drrej.errors import ClusterError, DrrejError, OutputError
 from drrej.outputs.atomic import HiddenFile, check_folder, locked, put_folder, recover_folder, remove_if_empty, writing
@@ -59,8 +59,8 @@ class MaskRecord(Struct, frozen=True):
     @classmethod
     def wanted(cls, part: DumpFile, recipe: str, columns: str) -> MaskRecord:
         """Of what a mask is to be made."""
-        assert part.identity is not None
-        source = f"{part.identity.size}:{part.identity.version}"
+        identity = part.identity or identity_of(part)
+        source = f"{identity.size}:{identity.version}"
         made_of = repr((recipe, columns, mask_name(part), source))
         return cls(hashlib.sha256(made_of.encode()).hexdigest(), recipe, source)
 
@@ -111,6 +111,11 @@ class Dataset(contextlib.AbstractContextManager["Dataset"]):
                 self._written[name] = record
                 return record
         return None
+
+    def made_of(self, part: DumpFile) -> MaskRecord | None:
+        """The record of the mask of a file as it is now, whatever column its scores were in."""
+        record = self._present.get(mask_name(part))
+        return None if record is None or record.input != MaskRecord.wanted(part, "", "").input else record
 
     @contextlib.contextmanager
     def mask(self, name: str, schema: pa.Schema) -> Iterator[MaskFile]:

@@ -21,7 +21,7 @@ from typing import IO, Any, Literal
 import pyarrow.fs as pafs
 from msgspec import Struct
 
-from drrej.data.files import DumpFile, is_uri
+from drrej.data.files import DumpFile, is_uri, local_path
 from drrej.data.problems import redacted
 from drrej.errors import OutputError
 from drrej.outputs.atomic import HiddenFile, check_folder, locked, remove_if_empty, writing
@@ -327,8 +327,9 @@ def _input(file: DumpFile | str) -> Place:
 
 def check_outside(arguments: Iterable[str], target: str, name: str) -> None:
     """Raise when a mask would lie in a directory that is read, where the next run would take it for a dump."""
+    target = local_path(target)
     place = _absolute(target)
-    for argument in arguments:
+    for argument in map(local_path, arguments):
         if target == "-" or is_uri(argument) != is_uri(target):
             continue
         inside = place.removeprefix(f"{_absolute(argument)}/")

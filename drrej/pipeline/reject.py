@@ -155,7 +155,15 @@ def _written(
     review: OutputFile | None,
     review_limit: int | None,
 ) -> list[MaskedFile]:
-    dump = source.open(rejector, labelled=False)
+    settled: Settled = {}
+
+    def unneeded(part: DumpFile, error: DumpError) -> bool:
+        record = output.made_of(part) if isinstance(output, Dataset) else None
+        if record is not None:
+            settled[part] = record, error
+        return record is not None
+
+    dump = source.open(rejector, False, unneeded)
     keep = kept_columns(rejector, dump, options, in_paths=not isinstance(output, OutputFile))
     masking = Masking(rejector, dump, keep, options.on_unseen_group)
     allowed = options.on_bad_row == "reject"
@@ -169,7 +177,7 @@ def _written(
     else:
         dump = replace(dump, parts=distinct(dump.parts))
         check_distinct(dump.parts, output.name)
-        made = _dataset(dump, read, masking.schema, output, _recipe(dump, masking, options), summary)
+        made = _dataset(dump, read, masking.schema, output, _recipe(dump, masking, options), summary, settled)
     files, since = list[MaskedFile](), time.monotonic()
     for name, record, reused in made:
         now = time.monotonic()
@@ -198,6 +206,8 @@ def _written(
 Blocks = Iterable[BlockResult[pa.RecordBatch]]
 Made = Iterator[tuple[str, MaskRecord, bool]]
 """The name of each input file, what was counted, and whether its mask was there already."""
+Settled = dict[DumpFile, tuple[MaskRecord, DumpError]]
+"""Files that are not read, their scores being in another column, but have their mask: its record, and the error."""
 
 
 def _one_file(blocks: Blocks, schema: pa.Schema, output: OutputFile, queue: ReviewQueue | None, safe: bool) -> Made:
@@ -210,9 +220,20 @@ def _one_file(blocks: Blocks, schema: pa.Schema, output: OutputFile, queue: Revi
 
 
 def _dataset(
-    dump: Dump, read: Callable[[Dump], Blocks], schema: pa.Schema, dataset: Dataset, recipe: str, summary: PassSummary
+    dump: Dump,
+    read: Callable[[Dump], Blocks],
+    schema: pa.Schema,
+    dataset: Dataset,
+    recipe: str,
+    summary: PassSummary,
+    settled: Settled,
 ) -> Made:
     """A mask for each input file, unless there is one already."""
+    for part, (record, error) in settled.items():
+        if record.recipe != recipe:
+            raise error
+        summary.add(record.notes, record.problems, part.name)
+        yield part.name, record, True
     wanted = {part: MaskRecord.wanted(part, recipe, repr(dump.columns)) for part in dump.parts}
     dataset.start([mask_name(part) for part in wanted])
     missing = {}

@@ -15,7 +15,7 @@ from drrej.core.types import Precision
 from drrej.data.dump import Dump, DumpOptions, Notes
 from drrej.data.files import DumpFile
 from drrej.data.listing import Spools
-from drrej.data.open import open_dump
+from drrej.data.open import Unneeded, open_dump
 from drrej.data.problems import Problems, check_bad_rows
 from drrej.documents.rejector import Columns, Rejector
 from drrej.documents.summaries import BadFile, BadRows, LeftOut
@@ -48,12 +48,12 @@ class Source(Struct, frozen=True):
         named = [self.paths] if isinstance(self.paths, (str, os.PathLike)) else self.paths
         return [os.fspath(path) for path in named]
 
-    def open(self, rejector: Rejector | None, labelled: bool) -> Dump:
+    def open(self, rejector: Rejector | None, labelled: bool, unneeded: Unneeded | None = None) -> Dump:
         """Open it; what the options leave open is taken from the rejector."""
         options = self.options if rejector is None else remembered(self.options, rejector)
         labelled = labelled or (options.split is not None and options.split.by_label)
         classes = None if rejector is None else rejector.classes
-        dump = open_dump(self.arguments, options, labelled, self.spools, self.bad_files, classes)
+        dump = open_dump(self.arguments, options, labelled, self.spools, self.bad_files, classes, unneeded)
         check_inputs([*dump.parts, *([] if dump.labels_file is None else [dump.labels_file])])
         if not self.found:
             self.found.extend(dump.parts)

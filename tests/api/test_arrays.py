@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, make_rejector, source, write_dump, write_mask
 
@@ -364,7 +366,44 @@ def test_numbered_columns_of_a_frame_are_matched_by_their_numbers() -> None:
     assert np.array_equal(rejector.reject(table), rejector.reject(LOGITS))
 
 
-def test_probabilities_for_a_rejector_of_logits_are_warned_about() -> None:
+def test_columns_that_are_names_are_matched_by_name_also_where_labels_are_numbers(tmp_path: Path) -> None:
+    """Files are read by these names too."""
+    names, order = ["cat", "dog", "cow", "hen"], [2, 0, 3, 1]
+    rejector = drrej.fit_rejector(pa.table(dict(zip(names, LOGITS.T, strict=True))), LABELS, coverage=0.8)
+    assert (rejector.columns.logits, rejector.class_names) == ("cat,dog,cow,hen", None)
+    turned = pa.table({names[number]: LOGITS[:, number] for number in order})
+    for given in (turned, Frame(LOGITS[:, order], [names[number] for number in order])):
+        assert np.array_equal(rejector.predict(given), rejector.predict(LOGITS))
+        assert rejector.evaluate(given, LABELS).base_accuracy == rejector.evaluate(LOGITS, LABELS).base_accuracy
+    assert np.array_equal(rejector.reject(turned.slice(7, 1)), rejector.reject(LOGITS[7:8]))
+    with pytest.raises(drrej.DrrejError, match="do not name the classes"):
+        rejector.reject(turned.rename_columns(["cow", "cat", "hen", "horse"]))
+    pq.write_table(turned, tmp_path / "d.parquet")
+    drrej.reject(tmp_path / "d.parquet", rejector, tmp_path / "mask.parquet")
+    mask = pq.read_table(tmp_path / "mask.parquet")
+    assert mask["rejected"].to_pylist() == rejector.reject(LOGITS).tolist()
+    assert mask["prediction"].to_pylist() == [names[number] for number in LOGITS.argmax(axis=1)]
+
+
+def test_scores_of_another_kind_for_a_rejector_of_logits_are_warned_about() -> None:
+    """The command line refuses such files."""
     rejector = drrej.fit_rejector(LOGITS, LABELS, coverage=0.8)
-    with pytest.warns(DrrejWarning, match="as probabilities do, but the rejector was made for logits"):
-        rejector.reject(np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True))
+    probabilities = np.exp(LOGITS) / np.exp(LOGITS).sum(axis=1, keepdims=True)
+    some = np.where(np.arange(len(LOGITS))[:, None] % 40, LOGITS, probabilities)
+    calls: list[Callable[[Any], object]] = [rejector.reject, rejector.predict, rejector.score]
+    for call in (*calls, lambda scores: rejector.evaluate(scores, LABELS)):
+        for scores, words in (
+            (probabilities, "so these are probabilities, not logits"),
+            (some, "some rows lie in .* as probabilities do, and others do not"),
+            (100 * probabilities, "percentages or counts"),
+        ):
+            with pytest.warns(DrrejWarning, match=f"{words}, .*but the rejector was made for logits"):
+                call(scores)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rejector.reject(LOGITS)
+
+
+def test_a_target_that_all_rows_meet_is_warned_about() -> None:
+    with pytest.warns(DrrejWarning, match="`accuracy=0.3`: all rows meet it without rejection"):
+        drrej.fit_rejector(LOGITS, LABELS, accuracy=0.3)

@@ -146,7 +146,7 @@ def test_probabilities_taken_for_logits_are_told_to_the_caller() -> None:
     rejector = drrej.fit_rejector(LOGITS, LABELS, coverage=0.8)
     for rows in (softmax(LOGITS[:1]), softmax(LOGITS[:99])):
         for method in (rejector.predict, rejector.reject, rejector.score):
-            with pytest.warns(DrrejWarning, match="as probabilities do") as told:
+            with pytest.warns(DrrejWarning, match="these are probabilities") as told:
                 method(rows)
             assert [each.filename for each in told] == [__file__]
     with warnings.catch_warnings():

@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import pytest
-from conftest import load_json, make_model, thorough
+from conftest import SAMPLE, load_json, make_model, thorough
 from running import Outcome, drrej, fail, run_drrej, succeed
 
 from drrej.cli import app
@@ -251,6 +251,28 @@ def test_what_is_only_copied_from_csv_stays_as_it_was_written(tmp_path: Path, mo
     assert typed == {"day": "date32[day]", "count": "int64"}
 
 
+def test_scores_of_csv_that_are_copied_are_text_as_written(tmp_path: Path) -> None:
+    """Numbers to compute with, text in a mask; those of a converted file are numbers in both."""
+    scores = [("+0.50", "0.90", "9.5E-1", " 0.25")[i % 4] for i in NUMBERS]
+    right = [int(i % 7 > 0) if i % 4 else int(i % 8 == 0) for i in NUMBERS]
+    dump, r, mask = tmp_path / "d.csv", tmp_path / "r.json", tmp_path / "mask.parquet"
+    dump.write_text("score,right\n" + "".join(f"{a},{b}\n" for a, b in zip(scores, right, strict=True)))
+    flags = ["--score", "score", "--correct", "right"]
+    outcome = _steps(tmp_path, dump, *flags)[-1]
+    assert outcome.code == 0, outcome.err
+    succeed("reject", dump, "-r", r, "-o", mask)
+    assert pq.read_table(mask)["score"].to_pylist() == scores
+    losses = pq.read_table(mask)["loss"]
+    succeed("convert", dump, *flags, "-o", tmp_path / "d.parquet")
+    succeed("reject", tmp_path / "d.parquet", "-r", r, "-o", mask, "-f")
+    assert pq.read_table(mask)["score"].to_pylist() == [float(score) for score in scores]
+    assert pq.read_table(mask)["loss"] == losses
+    wide = _write(tmp_path, "csv", _table(TRUTH.tolist()), "wide")
+    assert _steps(tmp_path, wide)[-1].code == 0
+    succeed("reject", wide, "-r", r, "-o", mask, "-f", "--keep", "logit_1")
+    assert pq.read_table(mask)["logit_1"].to_pylist() == [str(row[1]) for row in LOGITS.astype(float).tolist()]
+
+
 def test_files_that_write_a_column_in_other_words_are_not_made_alike(tmp_path: Path) -> None:
     """007 in the second file is not 7 because the first has numbers."""
     folder = tmp_path / "in"
@@ -369,6 +391,8 @@ def test_each_file_counts_once(tmp_path: Path) -> None:
         [dump, tmp_path / "link.parquet", tmp_path / "hard.parquet"],
         [dump, os.path.relpath(dump)],
         [f"file://{dump}", f"file://{dump}"],
+        [f"file://{dump}", dump],
+        [f"file://{folder}"],
     ):
         succeed("calibrate", *arguments, "-o", tmp_path / "again.json", "-f")
         assert load_json(tmp_path / "again.json")["calibration"] == expected["calibration"], arguments
@@ -518,6 +542,11 @@ def test_arrays_by_the_thousand_and_documents_of_another_kind_are_refused_at_onc
         for number in range(5000):
             archive.write(tmp_path / "a.npy", f"a{number}.npy")
     assert "5000 arrays have 3 values each" in fail("inspect", tmp_path / "d.npz")
+    np.savez(tmp_path / "lengths.npz", **{f"a{number}": np.zeros(number) for number in range(1, 100)})
+    message = fail("inspect", tmp_path / "lengths.npz")
+    assert "'a12' (12,), ...); save" in message
+    (tmp_path / "r.json").write_text('{"rows": [' + ", ".join(["[1, 2]"] * 300_000) + "]}")
+    assert "not a rejector" in fail("evaluate", SAMPLE / "test.parquet", "-r", tmp_path / "r.json")
     (tmp_path / "d.json").write_text(json.dumps({"rows": [{"logits": [1.0, 2.0], "label": 0}] * 1000}))
     assert "not a table" in fail("calibrate", tmp_path / "d.json", "-o", "-")
     (tmp_path / "nan.json").write_text('{"columns": ["logits", "label"], "data": [[[NaN, 1.0], 0], [[0.5, 1.0], 1]]}')

@@ -62,6 +62,8 @@ def reject(nights: Path, *words: object, code: int = 0) -> list[str]:
 
 # Updates
 
+OUT = ("-o", "scored/", "--update")
+
 
 def test_an_update_takes_a_file_whose_score_column_was_renamed(nights: Path) -> None:
     reject(nights, "-o", "scored/")
@@ -82,6 +84,45 @@ def test_an_update_takes_a_file_whose_score_column_was_renamed(nights: Path) -> 
     refused = run(*(word.replace("r.json", "other.json") for word in update), cwd=nights)
     assert refused.code == 2
     assert "was made with another rejector" in refused.err
+
+
+def _renamed(path: Path, name: str) -> None:
+    table = pq.read_table(path)
+    pq.write_table(table.rename_columns([{"logits": name}.get(own, own) for own in table.column_names]), path)
+
+
+def test_an_update_of_a_folder_keeps_masks_of_files_with_the_earlier_column(nights: Path) -> None:
+    reject(nights, "-o", "scored/")
+    before = masks(nights / "scored")
+    (nights / "nights" / "dt=3").mkdir()
+    _renamed(add(nights, "dt=3/part.parquet"), "scores")
+    new = (*OUT, "--logits", "scores")
+    assert "3 files (2 of them there already): 900 rows" in reject(nights, *new)[-1]
+    after = masks(nights / "scored")
+    assert {name: after[name] for name in before} == before
+    assert list(after) == [*before, "dt=3/part.parquet"]
+    for words in (OUT, new):  # by either name
+        assert "3 files (3 of them there already): 900 rows" in reject(nights, *words)[-1]
+        assert masks(nights / "scored") == after
+    other = (*new, "--on-bad-row", "reject")  # masks of other options would have to be made again
+    assert "dt=1/part.parquet: there is no column 'scores'" in reject(nights, *other, code=2)[-1]
+    alone = ("reject", "nights/dt=3/part.parquet", "-r", "r.json", *OUT)  # nothing says that the options are the same
+    assert "there is no column 'logits'" in fail(*alone, cwd=nights)
+    add(nights, "dt=1/part.parquet", slice(0, 200))  # it changed, so that it has no mask
+    assert "dt=1/part.parquet: there is no column 'scores'" in reject(nights, *new, code=2)[-1]
+    _renamed(nights / "nights" / "dt=1" / "part.parquet", "scores")
+    assert "3 files (2 of them there already): 800 rows" in reject(nights, *new)[-1]
+
+
+def test_an_update_makes_the_mask_of_a_file_that_has_the_other_column_too(nights: Path) -> None:
+    part = nights / "nights" / "dt=1" / "part.parquet"
+    table = pq.read_table(part)
+    pq.write_table(table.append_column("turned", pa.array(LOGITS[:300, ::-1].tolist())), part)
+    reject(nights, "-o", "scored/", "--keep", "label")
+    before = pq.read_table(nights / "scored")["prediction"].to_pylist()[:300]
+    update = ("reject", part, "-r", "r.json", *OUT, "--keep", "label", "--logits", "turned")
+    assert "(1 of them there already)" not in run(*update, cwd=nights).err
+    assert pq.read_table(nights / "scored")["prediction"].to_pylist()[:300] != before
 
 
 def test_a_file_without_rows_is_said(nights: Path) -> None:
@@ -251,6 +292,8 @@ def test_partitions_keep_their_paths(nights: Path) -> None:
 @pytest.mark.parametrize("output", ["nights/out/", "nights/dt=1/out.parquet", "nights/../nights/y/"])
 def test_an_output_inside_its_input(nights: Path, output: str) -> None:
     assert "it lies in the input nights, and the next run would read it" in reject(nights, "-o", output, code=2)[-1]
+    uri = f"file://{nights / 'nights'}"
+    assert "it lies in the input" in fail("reject", uri, "-r", "r.json", "-o", output, cwd=nights)
 
 
 def test_an_output_that_a_pattern_of_its_input_names(nights: Path) -> None:

@@ -194,9 +194,10 @@ def _with_rows(arrays: dict[str, NDArray[Any]], file: DumpFile) -> dict[str, NDA
     scores = [name for name in rows if name in SCORE_NAMES] or vectors
     lengths = {rows[name] for name in scores or rows}
     if len(lengths) != 1:
-        listed = ", ".join(f"'{name}' {array.shape}" for name, array in arrays.items())
+        listed = ", ".join([f"'{name}' {array.shape}" for name, array in arrays.items()][:12])
+        more = ", ..." if len(arrays) > 12 else ""
         raise DumpError(
-            f"{file.name}: its arrays have different lengths ({listed}); save those of the same rows in a file "
+            f"{file.name}: its arrays have different lengths ({listed}{more}); save those of the same rows in a file "
             "of their own"
         )
     (length,) = lengths
