@@ -19,7 +19,7 @@ def render_prometheus(report: Judged) -> str:
             value = value.get(key) if hasattr(value, "get") else None
         if isinstance(value, int | float) and not isinstance(value, bool):
             name = prefix + metric.name.replace(".", "_")
-            lines += [f"# HELP {name} {_escaped(metric.meaning)}", f"# TYPE {name} gauge", f"{name} {value!r}"]
+            lines += [f"# HELP {name} {metric.meaning}", f"# TYPE {name} gauge", f"{name} {value!r}"]
     if state is not None:
         lines += [f"# HELP {prefix}alarm Whether a monitor alarms.", f"# TYPE {prefix}alarm gauge"]
         alarms = report.get("alarms", ())
@@ -36,8 +36,4 @@ def render_prometheus(report: Judged) -> str:
 
 
 def _quoted(text: str) -> str:
-    return _escaped(text).replace('"', '\\"')
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
