@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from drrej.documents.document import Judged
+from drrej.documents.document import Document
 from drrej.documents.gates import TARGET
 from drrej.errors import printable
 from drrej.report.words import TYPESET, figure, gate_state, gate_words, target_lines, target_of, warnings_of
@@ -15,7 +15,7 @@ from drrej.report.words import TYPESET, figure, gate_state, gate_words, target_l
 _KINDS = {"passed": "notice", "failed": "error", "inconclusive": "warning"}
 
 
-def render_github(report: Judged) -> str:
+def render_github(report: Document) -> str:
     """`::error` for a failed gate, `::notice` for one that passed, `::warning` for an inconclusive target.
 
     Without gates a notice has the coverage. Then comes the target, as a warning if these rows contradict it (it is an
@@ -52,7 +52,7 @@ _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 _OUTCOMES = {"passed": "", "failed": "failure", "inconclusive": "skipped"}
 
 
-def render_junit(report: Judged) -> str:
+def render_junit(report: Document) -> str:
     """A test suite with a case per gate; without gates a case that says the report was made."""
     cases = [
         ("drrej.gates", gate.gate, _OUTCOMES[gate_state(report, gate)], gate_words(report, gate))

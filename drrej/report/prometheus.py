@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from drrej.documents.document import Judged
+from drrej.documents.document import Document
 from drrej.documents.gates import catalogue
 
 
-def render_prometheus(report: Judged) -> str:
+def render_prometheus(report: Document) -> str:
     """Text for the collector of text files, or for a gateway; figures that the report lacks are left out."""
     state = report.get("state")
     prefix = "drrej_" if state is None else "drrej_monitor_"
