@@ -7,25 +7,8 @@ from typing import TYPE_CHECKING
 
 from drrej.cli.console import long_flag, say_notes
 from drrej.cli.input_options import Dumps, JudgedInput, check_spared, read_rejector, rejector_option
-from drrej.cli.options import (
-    REQUIRED,
-    STREAM,
-    EngineOptions,
-    OutputOptions,
-    flag,
-    open_files,
-    option,
-    write_files,
-)
-from drrej.cli.report_options import (
-    ReportOptions,
-    finish,
-    format_of,
-    gates_of,
-    rows_words,
-    shown,
-    written,
-)
+from drrej.cli.options import REQUIRED, STREAM, EngineOptions, OutputOptions, flag, open_files, option, write_files
+from drrej.cli.report_options import ReportOptions, finish, format_of, gates_of, rows_words, shown, written
 from drrej.cli.rule_options import RegressionOptions
 from drrej.errors import OptionError
 from drrej.report import TextFormat
