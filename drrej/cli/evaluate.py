@@ -7,26 +7,8 @@ from typing import TYPE_CHECKING
 
 from drrej.cli.console import long_flag, say_notes
 from drrej.cli.input_options import Dumps, JudgedInput, check_spared, read_rejector, rejector_option
-from drrej.cli.options import (
-    REQUIRED,
-    STREAM,
-    EngineOptions,
-    Options,
-    OutputOptions,
-    flag,
-    open_files,
-    option,
-    write_files,
-)
-from drrej.cli.report_options import (
-    ReportOptions,
-    finish,
-    format_of,
-    gates_of,
-    rows_words,
-    shown,
-    written,
-)
+from drrej.cli.options import REQUIRED, STREAM, EngineOptions, OutputOptions, flag, open_files, option, write_files
+from drrej.cli.report_options import ReportOptions, finish, format_of, gates_of, rows_words, shown, written
 from drrej.cli.rule_options import RegressionOptions
 from drrej.errors import OptionError
 from drrej.report import TextFormat
@@ -38,23 +20,18 @@ _FOR_REGRESSIONS = {"gate", "prediction", "model", "on_unseen_group", "on_bad_ro
 """Options on reports and reading that a regression has a use for."""
 
 
-class ReportFiles(Options):
-    """The rejector, and where its report goes."""
-
-    rejector: str = rejector_option(default=REQUIRED)
-    output: list[str] | None = option(
-        "Also write .html .json .md .txt .xml by its ending, or the curve as .csv .png .svg .pdf. Repeatable.", "FILE"
-    )
-    force: bool = OutputOptions.force
-    format: TextFormat = option(
-        "On standard output: text, json, markdown, github, junit or prometheus.", "FORMAT", default="text"
-    )
-    verbose: bool = flag("Print the whole report, not only the summary.")
-
-
 def evaluate(
     dumps: Dumps,
-    files: ReportFiles,
+    *,
+    rejector: str = rejector_option(default=REQUIRED),
+    output: list[str] | None = option(
+        "Also write .html .json .md .txt .xml by its ending, or the curve as .csv .png .svg .pdf. Repeatable.", "FILE"
+    ),
+    force: bool = OutputOptions.force,
+    format: TextFormat = option(
+        "On standard output: text, json, markdown, github, junit or prometheus.", "FORMAT", default="text"
+    ),
+    verbose: bool = flag("Print the whole report, not only the summary."),
     report: ReportOptions,
     regression: RegressionOptions,
     input: JudgedInput,
@@ -76,10 +53,10 @@ def evaluate(
     from drrej.pipeline.evaluate import evaluate as step
     from drrej.report import CURVES, DRAWN, ENDINGS, render
 
-    paths = files.output or []
-    kinds = [format_of(path, files.format, ENDINGS) for path in paths]
+    paths = output or []
+    kinds = [format_of(path, format, ENDINGS) for path in paths]
     gates = gates_of(report.gate)
-    wanted = report.options(files.rejector, kinds, input.join_on)
+    wanted = report.options(rejector, kinds, input.join_on)
     for path, kind in zip(paths, kinds, strict=True):
         if kind in CURVES and report.no_labels:
             raise OptionError(f"-o {path}: the curve needs labels; it cannot be combined with --no-labels")
@@ -88,28 +65,28 @@ def evaluate(
         check_gates([gate for gate in gates if gate.metric not in of_regression], wanted)
     workers = engine.start()
     with ExitStack() as stack:
-        places = open_files(stack, paths, files.force)
+        places = open_files(stack, paths, force)
         source = input.source(dumps, workers, paired=bool(report.baseline_dump))
         check_spared(report.baseline)
-        rejector = read_rejector(files.rejector, source, "threshold")
-        if regression.task not in (None, rejector.task):
-            raise OptionError(f"--task {regression.task}: the rejector is for a {rejector.task}")
-        if rejector.task == "classification":
+        document = read_rejector(rejector, source, "threshold")
+        if regression.task not in (None, document.task):
+            raise OptionError(f"--task {regression.task}: the rejector is for a {document.task}")
+        if document.task == "classification":
             regression.refuse()
-            wanted = report.completed(wanted, rejector, input, workers)
-            made: Report | RegressionReport = step(source, rejector, gates, wanted)
+            wanted = report.completed(wanted, document, input, workers)
+            made: Report | RegressionReport = step(source, document, gates, wanted)
         else:
             for name in [name for name in (*report.given(), *input.given()) if name not in _FOR_REGRESSIONS]:
                 raise OptionError(f"{long_flag(name)}: it has no meaning for a regression, and the rejector is for one")
-            for kind in [kind for kind in (files.format, *kinds) if kind in DRAWN]:
+            for kind in [kind for kind in (format, *kinds) if kind in DRAWN]:
                 raise OptionError(f"a regression has no pictures; it is not reported as {kind}")
             made = evaluate_regression(
-                source, rejector, input.prediction, regression.target, gates, report.on_unseen_group
+                source, document, input.prediction, regression.target, gates, report.on_unseen_group
             )
         write_files(places, (render(made, kind) for kind in kinds))
-    say_notes(source, engine.quiet, rejector.floor)
+    say_notes(source, engine.quiet, document.floor)
     if STREAM in paths:
         return finish(made, None, engine.quiet)
-    last = written(paths, None if files.rejector == STREAM else files.rejector, dumps)
+    last = written(paths, None if rejector == STREAM else rejector, dumps)
     heading = f"drrej evaluate \N{MIDDLE DOT} {rows_words(dumps, made.rows)}"
-    return finish(made, shown(made, files.format, files.verbose, heading, last), engine.quiet)
+    return finish(made, shown(made, format, verbose, heading, last), engine.quiet)

@@ -33,27 +33,22 @@ class WatchOptions(Options):
     on_unseen_group: OnUnseen = MaskInput.on_unseen_group
 
 
-class MonitorFiles(Options):
-    """The rejector, and where the report of the monitor goes."""
-
-    rejector: str | None = option("The rejector that is used; - is standard input.", "FILE")
-    output: list[str] | None = option(
-        "Also write .html (drawn) .json .md .prom .txt by its ending. Repeatable.", "FILE"
-    )
-    force: bool = OutputOptions.force
-    format: Literal["text", "json", "markdown", "github", "prometheus"] = option(
-        "On standard output: text, json, markdown, github or prometheus.", "FORMAT", default="text"
-    )
-    gate: list[str] | None = ReportOptions.gate
-
-
 def monitor(
     state: Annotated[str, typer.Argument(metavar="STATE", hidden=True)],
-    files: MonitorFiles,
+    dumps: OptionalDumps = None,
+    *,
+    rejector: str | None = option("The rejector that is used; - is standard input.", "FILE"),
+    output: list[str] | None = option(
+        "Also write .html (drawn) .json .md .prom .txt by its ending. Repeatable.", "FILE"
+    ),
+    force: bool = OutputOptions.force,
+    format: Literal["text", "json", "markdown", "github", "prometheus"] = option(
+        "On standard output: text, json, markdown, github or prometheus.", "FORMAT", default="text"
+    ),
+    gate: list[str] | None = ReportOptions.gate,
     watch: WatchOptions,
     input: BatchInput,
     engine: EngineOptions,
-    dumps: OptionalDumps = None,
 ) -> None:
     """Watch risk, coverage and drift batch by batch; alarms stay valid under repeated looks.
 
@@ -74,25 +69,25 @@ def monitor(
     from drrej.monitor.view import e_value, render_monitor, verdict, watches
     from drrej.outputs.destinations import locked_state, read_state
 
-    gates, paths = gates_of(files.gate), files.output or []
+    gates, paths = gates_of(gate), output or []
     check_monitor_gates(gates)
-    kinds = [format_of(path, files.format, ENDINGS) for path in paths]
-    if dumps and files.rejector is None:
+    kinds = [format_of(path, format, ENDINGS) for path in paths]
+    if dumps and rejector is None:
         raise OptionError("-r REJECTOR is needed: the one whose masks are used")
     for name in [name for name in watch.given() if name != "reset" and not dumps]:
         raise OptionError(f"{long_flag(name)} requires the DUMP of a batch")
-    if not dumps and files.rejector is not None:
+    if not dumps and rejector is not None:
         raise OptionError("-r requires the DUMP of a batch; without one the state is only shown")
     wanted = watch.into(MonitorOptions, drift=False if watch.no_drift else None, by=watch.report_by)
     with ExitStack() as stack:
-        places = open_files(stack, paths, files.force)
+        places = open_files(stack, paths, force)
         if dumps or watch.reset is not None:
             successor = stack.enter_context(locked_state(state))
         text, after = read_state(state), None
         before = None if text is None else MonitorState.from_json(text, state)
         if dumps:
             source = input.source(dumps, engine.start())
-            document = read_rejector(str(files.rejector), source, "threshold")
+            document = read_rejector(str(rejector), source, "threshold")
             with _naming(state):
                 after, report = step(source, document, before, wanted, gates)
             say_notes(source, engine.quiet, document.floor)
@@ -111,8 +106,8 @@ def monitor(
         for file in places:
             file.commit()
     if STREAM not in paths:
-        brief = engine.quiet and files.format == "text"
-        show(f"{verdict(report)}\n" if brief else render_monitor(report, files.format))
+        brief = engine.quiet and format == "text"
+        show(f"{verdict(report)}\n" if brief else render_monitor(report, format))
     for name, found in watches(report):
         if found.alarm is not None:
             warn(f"{name} since '{found.alarm}' (e-value {e_value(found.log10_e_value)})", engine.quiet, "alarm")

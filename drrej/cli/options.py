@@ -113,8 +113,10 @@ def grouped(command: Callable[..., None], *more: type[Options]) -> Callable[...,
         declared = {each: info for each, info in {**group.declared(), **changes}.items() if info is not None}
         groups[name], hints = (group, list(declared)), get_type_hints(group)
         for each, info in declared.items():
-            info.param_decls = [*_SHORT.get(each, "").split(), long_flag(each)]
             flat.append(inspect.Parameter(each, inspect.Parameter.KEYWORD_ONLY, default=info, annotation=hints[each]))
+    for parameter in flat:
+        if isinstance(parameter.default, OptionInfo):
+            parameter.default.param_decls = [*_SHORT.get(parameter.name, "").split(), long_flag(parameter.name)]
 
     def call(**values: Any) -> None:
         for name, (group, options) in groups.items():

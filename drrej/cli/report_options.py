@@ -19,7 +19,7 @@ from drrej.data.problems import redacted
 from drrej.errors import DrrejError, OptionError
 
 if TYPE_CHECKING:
-    from drrej.documents.document import Judged
+    from drrej.documents.document import Document
     from drrej.documents.gates import Gate
     from drrej.documents.rejector import Rejector
     from drrej.engines.protocol import Engine
@@ -163,7 +163,7 @@ def report_error(message: str, format: str, outputs: Sequence[str], force: bool)
                 file.commit()
 
 
-def shown(report: Judged, format: str, verbose: bool, heading: str, last: Sequence[tuple[str, str]]) -> str:
+def shown(report: Document, format: str, verbose: bool, heading: str, last: Sequence[tuple[str, str]]) -> str:
     """What goes to standard output: as text the summary, unless the whole report is wanted."""
     from drrej.documents.report import Report
     from drrej.report import render
@@ -198,7 +198,7 @@ def own_ending(dumps: Sequence[str]) -> str:
     return (ending_of(dumps[0]) if dumps else None) or PARQUET
 
 
-def finish(report: Judged, text: str | None, quiet: bool, and_target: bool = False) -> None:
+def finish(report: Document, text: str | None, quiet: bool, and_target: bool = False) -> None:
     """Show a report after its warnings; then a line for each failed gate, and exit 1 if there is one.
 
     Without a text nothing is shown. `and_target` holds the target to be a gate too.

@@ -25,15 +25,7 @@ from drrej.cli.options import (
     rarer,
 )
 from drrej.cli.reject import warn_bad_rows
-from drrej.cli.report_options import (
-    REPORT,
-    ReportOptions,
-    finish,
-    gates_of,
-    rows_words,
-    shown,
-    written,
-)
+from drrej.cli.report_options import REPORT, ReportOptions, finish, gates_of, rows_words, shown, written
 from drrej.cli.rule_options import GUARANTEE, CalibrationOptions, ObjectiveOptions, RuleOptions
 from drrej.errors import OptionError
 from drrej.report import TextFormat

@@ -7,14 +7,14 @@ import os
 import shlex
 import shutil
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, chdir
 from importlib.resources import files
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
 from drrej.cli.console import in_flags, show
-from drrej.cli.options import Options, OutputOptions, flag, open_files, option, write_files
+from drrej.cli.options import OutputOptions, flag, open_files, option, write_files
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -33,14 +33,10 @@ STEPS = (
 """What is shown, and the command that shows it."""
 
 
-class DemoOptions(Options):
-    """Where the demonstration is made."""
-
-    output: str = option("Directory for the sample data and the results.", "DIR", default="drrej-demo")
-    force: bool = flag("Use a directory that exists.")
-
-
-def demo(options: DemoOptions) -> None:
+def demo(
+    output: str = option("Directory for the sample data and the results.", "DIR", default="drrej-demo"),
+    force: bool = flag("Use a directory that exists."),
+) -> None:
     """Show the whole job on sample data: the commands and what they print.
 
     The data are 3,708 predictions of a small network on the UCI HAR data set (six activities), with true labels.
@@ -52,46 +48,32 @@ def demo(options: DemoOptions) -> None:
     """
     from drrej.cli.app import execute
 
-    folder = options.output
-    if os.path.exists(folder) and not options.force:
-        raise OptionError(f"-o {folder}: it exists already; choose another directory, or use --force")
-    os.makedirs(folder, exist_ok=True)
+    if os.path.exists(output) and not force:
+        raise OptionError(f"-o {output}: it exists already; choose another directory, or use --force")
+    os.makedirs(output, exist_ok=True)
+    package = str(files("drrej"))
+    inside, beside = (os.path.join(place, "sample_data") for place in (package, os.path.dirname(package)))
     for name in ("val.parquet", "test.parquet"):
-        shutil.copyfile(os.path.join(_sample_data(), name), os.path.join(folder, name))
-    show(f"Sample data and results are in {folder}/\n\n$ cd {shlex.quote(folder)}\n")
-    here = os.getcwd()
-    os.chdir(folder)
-    try:
+        folder = inside if os.path.isdir(inside) else beside  # in a checkout
+        shutil.copyfile(os.path.join(folder, name), os.path.join(output, name))
+    show(f"Sample data and results are in {output}/\n\n$ cd {shlex.quote(output)}\n")
+    with chdir(output):
         for title, command in STEPS:
             show(f"\n# {title}\n$ drrej {command}\n")
             code = execute(shlex.split(command))
             if code:
                 raise typer.Exit(code)
-    finally:
-        os.chdir(here)
-    page = os.path.join(folder, "out", "report.html")
+    page = os.path.join(output, "out", "report.html")
     show(f"\nThe page of the report is {page}\n" if os.path.exists(page) else "")
-
-
-def _sample_data() -> str:
-    """The folder of the sample data: in the package or, in a checkout, beside it."""
-    package = str(files("drrej"))
-    inside = os.path.join(package, "sample_data")
-    return inside if os.path.isdir(inside) else os.path.join(os.path.dirname(package), "sample_data")
 
 
 # Reports side by side
 
 
-class CompareOptions(Options):
-    """Where the comparison goes."""
-
-    output: list[str] | None = option("Also write .md .tex .csv .html .txt .png .svg .pdf. Repeatable.", "FILE")
-    force: bool = OutputOptions.force
-
-
 def compare(
-    reports: Annotated[list[str], typer.Argument(metavar="REPORT...", hidden=True)], options: CompareOptions
+    reports: Annotated[list[str], typer.Argument(metavar="REPORT...", hidden=True)],
+    output: list[str] | None = option("Also write .md .tex .csv .html .txt .png .svg .pdf. Repeatable.", "FILE"),
+    force: bool = OutputOptions.force,
 ) -> None:
     """Compare several reports: models, figures and intervals in one table, and one plot.
 
@@ -109,19 +91,17 @@ def compare(
     from drrej.report import need_libraries
     from drrej.report.comparison import ENDINGS, render_comparison
 
-    paths = options.output or []
-    for path in paths:
-        ending = os.path.splitext(path)[1].lower()
+    kinds = {path: os.path.splitext(path)[1].lower() for path in output or []}
+    for path, ending in kinds.items():
         if ending not in ENDINGS:
             raise OptionError(f"-o {path}: the ending must be one of {', '.join(ENDINGS)}")
-        need_libraries(ending[1:] if ending in (".html", ".png", ".svg", ".pdf") else "text", f"-o {path}")
+        need_libraries(ending[1:], f"-o {path}")
     read = _read(reports)
     first, *others = read
     differences = {name: difference_from(read[name], read[first]) for name in others}
     with ExitStack() as stack:
-        places = open_files(stack, paths, options.force)
-        kinds = [os.path.splitext(path)[1].lower()[1:] for path in paths]
-        write_files(places, (render_comparison(read, differences, kind) for kind in kinds))
+        places = open_files(stack, output or [], force)
+        write_files(places, (render_comparison(read, differences, kinds[path][1:]) for path in output or []))
     show(render_comparison(read, differences, "txt").decode())
 
 
@@ -162,15 +142,10 @@ _DRIFT = "As a gate it fails where the losses have moved since the fit: a p-valu
 _TARGET = "What the threshold was chosen for; as a gate it fails where these rows contradict it."
 
 
-class MetricOptions(Options):
-    """Which figures to list, and how."""
-
-    regression: bool = flag("Those of the report of a regression.")
-    format: Literal["text", "json"] = option("json has every part of a figure.", default="text")
-
-
 def metrics(
-    options: MetricOptions, words: Annotated[list[str] | None, typer.Argument(metavar="WORD", hidden=True)] = None
+    words: Annotated[list[str] | None, typer.Argument(metavar="WORD", hidden=True)] = None,
+    regression: bool = flag("Those of the report of a regression."),
+    format: Literal["text", "json"] = option("json has every part of a figure.", default="text"),
 ) -> None:
     """List what gates can name, with a sentence each; with WORDs those whose names contain one of them.
 
@@ -185,20 +160,20 @@ def metrics(
     from drrej.documents.gates import Metric, catalogue, group_metrics, named
     from drrej.documents.report import RegressionReport, Report
 
-    found = catalogue(of=RegressionReport if options.regression else Report)
-    if not options.regression:
+    found = catalogue(of=RegressionReport if regression else Report)
+    if not regression:
         found += [*group_metrics("class"), *group_metrics("group")]
     found.append(Metric("target", _TARGET, "verdict", "neither", "none", "a threshold that was chosen for something"))
     found.append(Metric("fresh", _FRESH, "verdict", "neither", "none", ""))
-    if not options.regression:
+    if not regression:
         found.append(Metric("drift", _DRIFT, "verdict", "neither", "none", ""))
     wanted = [metric for metric in found if not words or any(named(word) in metric.name for word in words)]
     if not wanted:
         raise OptionError(f"no metric has {' or '.join(words or [])} in its name; 'drrej metrics' lists them all")
-    if options.format == "json":
+    if format == "json":
         show(json.dumps([asdict(metric) | {"needs": in_flags(metric.needs)} for metric in wanted], indent=2) + "\n")
         return
-    show("\n".join(_metric_lines(wanted)) + "\n" + ("" if words or options.regression else _MORE))
+    show("\n".join(_metric_lines(wanted)) + "\n" + ("" if words or regression else _MORE))
 
 
 def _metric_lines(found: Sequence[Metric]) -> list[str]:

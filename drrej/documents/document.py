@@ -182,6 +182,15 @@ def _peeled(hint: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 # Documents
 
 
+class GateRow(Stored, frozen=True, kw_only=True):
+    """A gate, the value that it met, its limit, and whether it passed."""
+
+    gate: str
+    value: float
+    limit: float
+    passed: bool
+
+
 class Document(
     Struct, frozen=True, eq=False, dict=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="format"
 ):
@@ -193,6 +202,16 @@ class Document(
 
     NOUN: ClassVar[str]
     ERROR: ClassVar[type[Exception]]
+
+    @property
+    def gates(self) -> tuple[GateRow, ...]:
+        """What was asked of it: a field of reports."""
+        return ()
+
+    @property
+    def failed_gates(self) -> tuple[GateRow, ...]:
+        """The gates that did not pass."""
+        return tuple(gate for gate in self.gates if not gate.passed)
 
     @cached_property
     def tree(self) -> dict[str, Any]:
@@ -280,29 +299,6 @@ class Document(
 
     def check(self, where: str) -> None:
         """Raise for what contradicts itself."""
-
-
-class GateRow(Stored, frozen=True, kw_only=True):
-    """A gate, the value that it met, its limit, and whether it passed."""
-
-    gate: str
-    value: float
-    limit: float
-    passed: bool
-
-
-class Judged(Document, frozen=True):
-    """A document with gates."""
-
-    @property
-    def gates(self) -> tuple[GateRow, ...]:
-        """What was asked of it."""
-        raise NotImplementedError
-
-    @property
-    def failed_gates(self) -> tuple[GateRow, ...]:
-        """The gates that did not pass."""
-        return tuple(gate for gate in self.gates if not gate.passed)
 
 
 def digest_of(text: str) -> str:

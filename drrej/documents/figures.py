@@ -289,6 +289,9 @@ class Target(Stored, frozen=True, kw_only=True):
         return next(promise for promise in self.promises if promise.verdict == self.verdict)
 
 
+_UNKNOWN = Judgement(None, None, None, None, "inconclusive")
+
+
 class Counts(Struct, frozen=True):
     """Rows (of one group), those accepted, and the errors among these; None without labels."""
 
@@ -304,16 +307,10 @@ class Counts(Struct, frozen=True):
     """The share of the rows that are no copies of others."""
 
 
-def wanted_of(rule: Rule) -> list[tuple[str, float]]:
-    """The shares that a rule makes promises about, with their limits; none for a tau or a largest loss."""
-    found = [(rule.kind, rule.target)] if rule.kind in (*ERROR_RULES, "coverage") else []
-    return found if rule.coverage is None else [*found, ("coverage", rule.coverage)]
-
-
-def judge(
-    wanted: Sequence[tuple[str, float]], counts: Sequence[Counts], confidence: float | None = None
-) -> Target | None:
-    """Hold promises against counts, those of each group if there are several; None where nothing was promised."""
+def judge(rule: Rule, counts: Sequence[Counts], confidence: float | None = None) -> Target | None:
+    """Hold a rule against counts, those of each group if there are several; None where it promises nothing."""
+    wanted = [(rule.kind, rule.target)] if rule.kind in (*ERROR_RULES, "coverage") else []
+    wanted += [] if rule.coverage is None else [("coverage", rule.coverage)]
     if not wanted:
         return None
     open_ones = [
@@ -322,17 +319,23 @@ def judge(
         for what, limit in wanted
         if len(counts) == 1 or count.accepted or what == "coverage"  # a group without accepted rows has no error rate
     ] or [(what, limit, Counts(0, 0, 0)) for what, limit in wanted]
-    promises = tuple(_promise(what, limit, count, len(open_ones)) for what, limit, count in open_ones)
-    return Target(verdict=together(row.verdict for row in promises), confidence=confidence, promises=promises)
+    promises = []
+    for what, limit, count in open_ones:
+        found, among = _judged(what, limit, count, len(open_ones)), count.rows if what == "coverage" else count.accepted
+        promises.append(_promise(what, limit, count.group, found, among, count.rows))
+    return _target(promises, confidence)
 
 
-def _promise(what: str, limit: float, counts: Counts, claims: int) -> Promise:
-    """One promise among so many, held against the counts."""
-    found, among = _judged(what, limit, counts, claims), counts.rows if what == "coverage" else counts.accepted
-    more = rows_to_settle(found, limit, among)
-    if more is not None:  # of a risk, rows that are rejected have to be labelled as well
-        more = math.ceil(more * counts.rows / among)
-    return Promise(what=what, wanted=limit, group=counts.group, more_rows=more, **asdict(found))
+def _promise(what: str, wanted: float, group: str | None, found: Judgement, among: int, rows: int) -> Promise:
+    """A promise and what was found; `among` so many rows of all, which have to be labelled as well. 0: not known."""
+    more = rows_to_settle(found, wanted, among) if among else None
+    more = None if more is None else math.ceil(more * rows / among)
+    return Promise(what=what, wanted=wanted, group=group, more_rows=more, **asdict(found))
+
+
+def _target(promises: Sequence[Promise], confidence: float | None = None) -> Target:
+    verdict = together(promise.verdict for promise in promises)
+    return Target(verdict=verdict, confidence=confidence, promises=tuple(promises))
 
 
 class ClassCounts(Struct, frozen=True):
@@ -377,20 +380,16 @@ def judge_goals(
             judged = _judged("coverage", wanted, seen, len(found))
         elif sampled is not None and goal.what != "reviews":
             value, lower, upper = sampled(goal, (1.0 - CONFIDENCE) / 2 / len(found))
-            judged = Judgement(None, None, None, None, "inconclusive")
-            if value is not None:
-                verdict = verdict_on(lower, upper, wanted, goal.what == "accuracy")
-                judged = Judgement(value, lower, upper, None, verdict)
+            verdict = verdict_on(lower, upper, wanted, goal.what == "accuracy")
+            judged = _UNKNOWN if value is None else Judgement(value, lower, upper, None, verdict)
         elif goal.reviewer_accuracy is not None and rows:
             judged = _judge_overall(goal, hits, seen, len(found))
         elif goal.what == "accuracy":
             judged = judge_share(rows - hits, rows, wanted, claims=len(found))
         else:
             judged = judge_share(hits, rows, wanted, or_more=False, claims=len(found))
-        more = rows_to_settle(judged, wanted, rows) if rows and sampled is None else None
-        more = None if more is None else math.ceil(more * seen.rows / rows)
-        promises.append(Promise(what=goal.what, wanted=wanted, group=goal.group, more_rows=more, **asdict(judged)))
-    return Target(verdict=together(row.verdict for row in promises), confidence=confidence, promises=tuple(promises))
+        promises.append(_promise(goal.what, wanted, goal.group, judged, 0 if sampled else rows, seen.rows))
+    return _target(promises, confidence)
 
 
 def _judge_overall(goal: Goal, errors: int, seen: Counts, claims: int) -> Judgement:
@@ -412,18 +411,17 @@ def _judged(what: str, limit: float, counts: Counts, claims: int) -> Judgement:
             found = replace(found, verdict="inconclusive")
         return found
     if counts.errors is None:
-        return Judgement(None, None, None, None, "inconclusive")
+        return _UNKNOWN
     hits = counts.errors if what == "risk" else counts.accepted - counts.errors
     return judge_share(hits, counts.accepted, limit, what != "risk", claims, counts.independent)
 
 
 def judge_mean(rule: Rule, mean: float | None, ends: tuple[float, float] | None, confidence: float | None) -> Target:
     """Whether the mean of what accepted rows lose is at most a limit; `ends` of its 95 % interval, if it has one."""
-    verdict: Verdict = "inconclusive" if ends is None else verdict_on(*ends, rule.target, or_more=False)
-    lower, upper = ends or (None, None)
-    found = Judgement(mean, lower, upper, None, verdict)
-    promise = Promise(what=rule.kind, wanted=rule.target, clip=rule.clip, **asdict(found))
-    return Target(verdict=verdict, confidence=confidence, promises=(promise,))
+    found = replace(_UNKNOWN, value=mean)
+    if ends is not None:
+        found = Judgement(mean, *ends, None, verdict_on(*ends, rule.target, or_more=False))
+    return _target([Promise(what=rule.kind, wanted=rule.target, clip=rule.clip, **asdict(found))], confidence)
 
 
 def judge_cost(cost: TotalCost | None, review_cost: float) -> Target:
@@ -431,9 +429,8 @@ def judge_cost(cost: TotalCost | None, review_cost: float) -> Target:
 
     Without labels it cannot be told; then the limit is that of reviewing every row.
     """
-    wanted, found = PER * review_cost, Judgement(None, None, None, None, "inconclusive")
+    wanted, found = PER * review_cost, _UNKNOWN
     if cost is not None:
         wanted = min(cost.accepting_all, cost.rejecting_all)
         found = Judgement(cost.value, cost.lower, cost.upper, None, cost.verdict)
-    promise = Promise(what="cost", wanted=wanted, **asdict(found))
-    return Target(verdict=promise.verdict, promises=(promise,))
+    return _target([Promise(what="cost", wanted=wanted, **asdict(found))])

@@ -21,8 +21,8 @@ from drrej.documents.document import (
     WEIGHTED,
     Better,
     Count,
+    Document,
     GateRow,
-    Judged,
     NotNegative,
     Share,
     Unit,
@@ -332,7 +332,7 @@ def _area(meaning: str, label: str, unit: Unit) -> Meta:
     return about(meaning, "lower", WEIGHTED, When.LABELS, label, unit, ends=When.INTERVALS)
 
 
-class Report(Judged, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the first format
+class Report(Document, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: the first format
     """What `evaluate` found about a dump.
 
     Sections are attributes (`report.coverage.value`) and keys (`report["coverage"]["value"]`).
@@ -483,7 +483,7 @@ class ErrorPoint(Stored, frozen=True, kw_only=True):
     mae: Annotated[NotNegative | None, about(unit="unit of the target")]
 
 
-class RegressionReport(Judged, frozen=True, kw_only=True, tag="drrej-regression-report/1"):  # 1: the first format
+class RegressionReport(Document, frozen=True, kw_only=True, tag="drrej-regression-report/1"):  # 1: the first format
     """What `evaluate_regression` found about a dump; by attribute or by key."""
 
     NOUN, ERROR = "report of a regression", ReportError

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from drrej._version import __version__
 from drrej.core.intervals import lower_bound
 from drrej.core.types import Stored
-from drrej.documents.document import NONE, AtLeastOne, Count, GateRow, Judged, Share, about
+from drrej.documents.document import NONE, AtLeastOne, Count, Document, GateRow, Share, about
 from drrej.documents.figures import Spread
 from drrej.documents.gates import Gate
 from drrej.errors import ReportError
@@ -81,7 +81,7 @@ class MovedPart(Stored, frozen=True, kw_only=True):
     at_least: float
 
 
-class MonitorReport(Judged, frozen=True, kw_only=True, tag="drrej-monitor-report/2"):  # 2: batches
+class MonitorReport(Document, frozen=True, kw_only=True, tag="drrej-monitor-report/2"):  # 2: batches
     """What a monitor says; by attribute or by key.
 
     `moved` are the parts that surely moved, among `looked_at` shares; `recent` are the last batches, `earlier` those

@@ -180,25 +180,20 @@ def _page(report: MonitorReport) -> str:
     )
 
 
+@drawing()
 def _plots(report: MonitorReport) -> list[tuple[str, str, str]]:
     """Title, picture and caption of each plot."""
     spans = [*([] if report.earlier is None else [report.earlier]), *report.recent]
     ends = list(accumulate(span.batches for span in spans))  # the number of batches so far
     batches = f"from {spans[0].first or spans[0].name} to {report.batch.name}"
     alarms = "An e-value that reaches the line is an alarm, which stays; the plot ends soon above it."
+    seen = f"E-values of the monitors {batches}, with the alarm line."
+    plots = [("Evidence", svg_of(_evidence(report, spans, ends), "evidence", seen), alarms)]
     band = f"All batches so far; with chance {_level(report)} the truth so far is in the band at all looks together."
-    with drawing():
-        evidence = _evidence(report, spans, ends)
-        risk, coverage = (_band(report, name, spans, ends) for name in ("risk", "coverage"))
-        return [
-            (
-                "Evidence",
-                svg_of(evidence, "evidence", f"E-values of the monitors {batches}, with the alarm line."),
-                alarms,
-            ),
-            ("Risk", svg_of(risk, "risk", f"Risk so far, {batches}."), band),
-            ("Coverage", svg_of(coverage, "coverage", f"Coverage so far, {batches}."), band),
-        ]
+    for name in ("risk", "coverage"):
+        title = name.capitalize()
+        plots.append((title, svg_of(_band(report, name, spans, ends), name, f"{title} so far, {batches}."), band))
+    return plots
 
 
 def _evidence(report: MonitorReport, spans: Sequence[Batch], ends: Sequence[int]) -> Figure:

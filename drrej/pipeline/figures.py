@@ -37,7 +37,6 @@ from drrej.documents.figures import (
     judge_cost,
     judge_goals,
     judge_mean,
-    wanted_of,
 )
 from drrej.documents.rejector import Ratio, Rejector, Threshold
 from drrej.documents.report import (
@@ -634,7 +633,7 @@ def target_of(
         cost = report.cost if isinstance(report, Report) else None
         ends = None if cost is None or cost.lower is None or cost.upper is None else (cost.lower, cost.upper)
         return judge_mean(rule, None if cost is None else cost.value, ends, confidence)
-    return judge(wanted_of(rule), _counts(report, threshold), confidence)
+    return judge(rule, _counts(report, threshold), confidence)
 
 
 def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[Counts]:

@@ -90,6 +90,6 @@ def render(report: Any, kind: str) -> bytes:
     """A report as the content of a file."""
     if kind not in PLOTS:
         return RENDERERS[kind](report).encode()
-    from drrej.report.plots import render_curve
+    from drrej.report.plots import curve_figure, saved
 
-    return render_curve(report, kind)
+    return saved(curve_figure(report), kind)

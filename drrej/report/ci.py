@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
+from collections.abc import Sequence
 from xml.etree import ElementTree
 
-from drrej.documents.document import Judged
+from drrej.documents.document import Document
 from drrej.documents.gates import TARGET
 from drrej.errors import printable
 from drrej.report.words import TYPESET, figure, gate_state, gate_words, target_lines, target_of, warnings_of
@@ -13,7 +15,7 @@ from drrej.report.words import TYPESET, figure, gate_state, gate_words, target_l
 _KINDS = {"passed": "notice", "failed": "error", "inconclusive": "warning"}
 
 
-def render_github(report: Judged) -> str:
+def render_github(report: Document) -> str:
     """`::error` for a failed gate, `::notice` for one that passed, `::warning` for an inconclusive target.
 
     Without gates a notice has the coverage. Then comes the target, as a warning if these rows contradict it (it is an
@@ -47,45 +49,41 @@ def command(kind: str, title: str, message: str) -> str:
 _NOT_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
-def render_junit(report: Judged) -> str:
+_OUTCOMES = {"passed": "", "failed": "failure", "inconclusive": "skipped"}
+
+
+def render_junit(report: Document) -> str:
     """A test suite with a case per gate; without gates a case that says the report was made."""
-    skipped = sum(gate_state(report, gate) == "inconclusive" for gate in report.gates)
-    root, suite = _suite(len(report.gates) or 1, len(report.failed_gates), 0, skipped)
+    cases = [
+        ("drrej.gates", gate.gate, _OUTCOMES[gate_state(report, gate)], gate_words(report, gate))
+        for gate in report.gates
+    ]
     said = [("target", line) for line in target_lines(report)]
     said += [("warning", line) for line in warnings_of(report)]
-    if said:  # properties, because only a gate can fail
-        properties = ElementTree.SubElement(suite, "properties")
-        for name, line in said:
-            ElementTree.SubElement(properties, "property", name=name, value=_text(line))
-    for gate in report.gates:
-        case = ElementTree.SubElement(suite, "testcase", classname="drrej.gates", name=_text(gate.gate))
-        if not gate.passed:
-            ElementTree.SubElement(case, "failure", type="gate", message=_text(gate_words(report, gate)))
-        elif gate_state(report, gate) == "inconclusive":
-            ElementTree.SubElement(case, "skipped", message=_text(gate_words(report, gate)))
-    if not report.gates:
-        ElementTree.SubElement(suite, "testcase", classname="drrej", name="report")
-    ElementTree.indent(root)
-    return _xml(root)
+    return _suite(cases or [("drrej", "report", "", "")], said)
 
 
 def junit_error(message: str) -> str:
     """A test suite with the error that left no report to judge."""
-    root, suite = _suite(1, 0, 1)
-    case = ElementTree.SubElement(suite, "testcase", classname="drrej", name="report")
-    ElementTree.SubElement(case, "error", type="error", message=_text(message))
-    ElementTree.indent(root)
-    return _xml(root)
+    return _suite([("drrej", "report", "error", message)])
 
 
-def _suite(tests: int, failures: int, errors: int, skipped: int = 0) -> tuple[ElementTree.Element, ElementTree.Element]:
-    """The root of a document and its one suite."""
-    counts = {"tests": str(tests), "failures": str(failures), "errors": str(errors)}
+def _suite(cases: Sequence[tuple[str, str, str, str]], said: Sequence[tuple[str, str]] = ()) -> str:
+    """A document with one suite: of each case its class, its name, what came of it and why."""
+    outcomes = Counter(outcome for _, _, outcome, _ in cases)
+    counts = {"tests": str(len(cases)), "failures": str(outcomes["failure"]), "errors": str(outcomes["error"])}
     root = ElementTree.Element("testsuites", counts)
-    return root, ElementTree.SubElement(root, "testsuite", {"name": "drrej", **counts, "skipped": str(skipped)})
-
-
-def _xml(root: ElementTree.Element) -> str:
+    suite = ElementTree.SubElement(root, "testsuite", {"name": "drrej", **counts, "skipped": str(outcomes["skipped"])})
+    if said:  # properties, because only a gate can fail
+        properties = ElementTree.SubElement(suite, "properties")
+        for name, line in said:
+            ElementTree.SubElement(properties, "property", name=name, value=_text(line))
+    for kind, name, outcome, message in cases:
+        case = ElementTree.SubElement(suite, "testcase", classname=kind, name=_text(name))
+        if outcome:
+            type_of = {"failure": {"type": "gate"}, "error": {"type": "error"}}.get(outcome, {})
+            ElementTree.SubElement(case, outcome, type_of, message=_text(message))
+    ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode").replace(" />", "/>")  # in values > is escaped
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from drrej.documents.document import entries
 from drrej.documents.figures import Change, Spread
 from drrej.documents.report import Difference, Report
 from drrej.report.markdown import markdown_section
-from drrej.report.plots import curves_figure, drawing, saved, svg_of
+from drrej.report.plots import curves_figure, saved, svg_of
 from drrej.report.tables import Table
 from drrej.report.text import aligned
 from drrej.report.words import TYPESET, money, percent, plain, wish_words
@@ -41,12 +41,10 @@ def render_comparison(reports: Mapping[str, Report], differences: Mapping[str, D
         return "\n".join(map(_tex, found)).encode()
     if kind == "csv":
         return _csv(reports, differences).encode()
-    curves = {name: report.coverage_curve or () for name, report in reports.items()}
-    with drawing():
-        plot = curves_figure(curves)
-        if kind != "html":
-            return saved(plot, kind)
-        svg = svg_of(plot, "curves", f"Accuracy against coverage of {', '.join(reports)}.")
+    plot = curves_figure({name: report.coverage_curve or () for name, report in reports.items()})
+    if kind != "html":
+        return saved(plot, kind)
+    svg = svg_of(plot, "curves", f"Accuracy against coverage of {', '.join(reports)}.")
     from drrej.report.page import template
 
     version = ", ".join(sorted({report.drrej_version for report in reports.values()}))
@@ -119,13 +117,8 @@ def _csv(reports: Mapping[str, Report], differences: Mapping[str, Difference]) -
     for name, report in reports.items():
         for key in _FIGURES:
             difference = differences.get(name)
-            change = getattr(difference, key, None)
+            figures = getattr(report, key), getattr(difference, key, None)
             paired = "" if difference is None else str(difference.kind == "paired").lower()
-            ends = [*_ends(getattr(report, key), parts), *_ends(change, parts)]
+            ends = [getattr(figure, part, None) for figure in figures for part in parts]  # nothing is written for None
             writer.writerow([name, report.rows, key, *ends, paired])
     return text.getvalue()
-
-
-def _ends(spread: Spread | None, parts: Sequence[str]) -> list[float | str]:
-    found = [None if spread is None else getattr(spread, part) for part in parts]
-    return ["" if value is None else value for value in found]

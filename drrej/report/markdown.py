@@ -18,7 +18,7 @@ _TITLES: dict[type, str] = {Plan: "plan", Cascade: "cascade"}
 def render_markdown(report: Document) -> str:
     """Headings and tables of GitHub's markdown."""
     sections = [f"## drrej {_TITLES.get(type(report), 'report')}", _escaped(heading(report).replace("\n", " "))]
-    target, gates = target_of(report), getattr(report, "gates", ())
+    target, gates = target_of(report), report.gates
     if target is not None:
         first, *others = (_escaped(line) for line in target_lines(report, TYPESET))
         sections.append("\n".join([f"**Target {target.verdict}:** {first}", *(f"- {line}" for line in others)]))

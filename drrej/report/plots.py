@@ -9,6 +9,7 @@ import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING, Any
 
@@ -25,38 +26,75 @@ if TYPE_CHECKING:
 _DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 3)), (0, (1, 3)))
 
 
-def render_curve(report: Report, kind: str) -> bytes:
-    """The accuracy-coverage curve alone, as png, svg or pdf."""
-    with drawing():
-        return saved(curve_figure(report), kind)
+INK, MUTED, GRID, SHADE = "#1b1f24", "#59626e", "#dfe3e8", "#8b95a1"
+MAIN, WRONG, OLD = "#0072b2", "#c64f00", "#7a3e9d"
+RIVALS = ("#00795a", "#b0487f", "#9a6a00", "#6b5b4b", "#3a6fd8", "#5f7f1a")
+VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", SHADE: "shade", MAIN: "main", WRONG: "wrong", OLD: "old"}
+VARIABLES |= {color: f"rival{number}" for number, color in enumerate(RIVALS, 1)}
+"""The palette (told apart by the colour-blind, dashes help) and the names of its CSS variables."""
+
+_SETTINGS: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text: it can be read, searched and takes the page's font
+    "svg.hashsalt": "drrej",  # the same report gives the same bytes
+    "text.parse_math": False,
+    "font.family": "sans-serif",
+    "font.sans-serif": ["DejaVu Sans"],
+    "font.size": 11,
+    "axes.titlesize": 11,
+    "text.color": INK,
+    "axes.labelcolor": INK,
+    "axes.edgecolor": MUTED,
+    "xtick.color": MUTED,
+    "ytick.color": MUTED,
+    "xtick.labelcolor": INK,
+    "ytick.labelcolor": INK,
+    "axes.linewidth": 0.8,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": GRID,
+    "grid.linewidth": 0.8,
+    "legend.frameon": False,
+    "legend.fontsize": 10,
+    "lines.linewidth": 1.8,
+}
 
 
+@contextmanager
+def drawing() -> Iterator[None]:
+    """Our style alone while a plot is drawn, and no warnings of signs that its font lacks: browsers have others."""
+    import matplotlib as mpl
+
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    with mpl.rc_context(), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
+        mpl.rcdefaults()  # the user's own style would change what the page's colours stand for
+        mpl.rcParams.update(_SETTINGS)
+        yield
+
+
+@drawing()
 def curve_figure(report: Report) -> Figure:
     """The accuracy-coverage curve of a report with labels, as a figure; a notebook shows it."""
-    with drawing():
-        plot = _curve(report, figure_of(620, 440))
-
-    def png() -> bytes:
-        with drawing():
-            return saved(plot, "png")
-
-    vars(plot)["_repr_png_"] = png  # notebooks know only the figures of pyplot
+    plot = _curve(report, figure_of(620, 440))
+    vars(plot)["_repr_png_"] = partial(saved, plot, "png")  # notebooks know only the figures of pyplot
     return plot
 
 
+@drawing()
 def page_plots(report: Report, texts: dict[str, str]) -> dict[str, str]:
     """Every plot that this report has, as SVG to be put into a page; `texts` say what each shows."""
     assert report.pictures is not None
-    with drawing():
-        drawn = {}
-        if report.coverage_curve is not None:
-            drawn["curve"] = _curve(report, figure_of())
-        if report.total_cost is not None:
-            drawn["cost"] = _cost(report.coverage.value, report.total_cost)
-        drawn["losses"] = _losses(report.cutoff, report.pictures["losses"])
-        if "reliability" in report.pictures:
-            drawn["reliability"] = _reliability(report.pictures["reliability"])
-        return {name: svg_of(plot, name, texts[name]) for name, plot in drawn.items()}
+    drawn = {}
+    if report.coverage_curve is not None:
+        drawn["curve"] = _curve(report, figure_of())
+    if report.total_cost is not None:
+        drawn["cost"] = _cost(report.coverage.value, report.total_cost)
+    drawn["losses"] = _losses(report.cutoff, report.pictures["losses"])
+    if "reliability" in report.pictures:
+        drawn["reliability"] = _reliability(report.pictures["reliability"])
+    return {name: svg_of(plot, name, texts[name]) for name, plot in drawn.items()}
 
 
 # Accuracy against coverage
@@ -74,16 +112,14 @@ def _curve(report: Report, plot: Figure) -> Figure:
     assert report.accuracy is not None
     _mark(axes, report.coverage.value, report.accuracy.value, MAIN, "chosen", "o")
     lowest = min(base, *(accuracy for accuracies in drawn for accuracy in accuracies))
-    room = max(1.0 - lowest, 1e-3)
-    axes.set(xlim=(0, 1), ylim=(max(lowest - 0.25 * room, 0.0), 1 + 0.04 * room))
-    axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="accuracy of the accepted rows")
-    percent_axes(axes, "xy")
+    _accuracy_axes(axes, lowest, 0.25)
     handles, labels = axes.get_legend_handles_labels()
     handles, labels = handles[-2:] + handles[:-2], labels[-2:] + labels[:-2]
     plot.legend(handles, labels, loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=2.2)
     return plot
 
 
+@drawing()
 def curves_figure(curves: Mapping[str, Sequence[CurvePoint]]) -> Figure:
     """The accuracy-coverage curves of several reports."""
     plot = figure_of(620, 440)
@@ -94,12 +130,17 @@ def curves_figure(curves: Mapping[str, Sequence[CurvePoint]]) -> Figure:
         for (name, curve), color, dashes in styles
     ]
     lowest = min((accuracy for accuracies in drawn for accuracy in accuracies), default=0.0)
-    room = max(1.0 - lowest, 1e-3)
-    axes.set(xlim=(0, 1), ylim=(max(lowest - 0.1 * room, 0.0), 1 + 0.04 * room))
-    axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="accuracy of the accepted rows")
-    percent_axes(axes, "xy")
+    _accuracy_axes(axes, lowest, 0.1)
     plot.legend(loc="outside lower center", ncols=3, columnspacing=1.2, handlelength=2.2)
     return plot
+
+
+def _accuracy_axes(axes: Axes, lowest: float, margin: float) -> None:
+    """Axes of accuracy against coverage, from the lowest accuracy on, with a margin below it."""
+    room = max(1.0 - lowest, 1e-3)
+    axes.set(xlim=(0, 1), ylim=(max(lowest - margin * room, 0.0), 1 + 0.04 * room))
+    axes.set(xlabel="coverage: share of the rows that are accepted", ylabel="accuracy of the accepted rows")
+    percent_axes(axes, "xy")
 
 
 def _others(axes: Axes, report: Report) -> list[list[float]]:
@@ -218,54 +259,7 @@ def _reliability(bins: Mapping[str, Sequence[dict[str, float]]]) -> Figure:
     return plot
 
 
-INK, MUTED, GRID, SHADE = "#1b1f24", "#59626e", "#dfe3e8", "#8b95a1"
-MAIN, WRONG, OLD = "#0072b2", "#c64f00", "#7a3e9d"
-RIVALS = ("#00795a", "#b0487f", "#9a6a00", "#6b5b4b", "#3a6fd8", "#5f7f1a")
-VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", SHADE: "shade", MAIN: "main", WRONG: "wrong", OLD: "old"}
-VARIABLES |= {color: f"rival{number}" for number, color in enumerate(RIVALS, 1)}
-"""The palette (told apart by the colour-blind, dashes help) and the names of its CSS variables."""
-
-_SETTINGS: dict[Any, Any] = {
-    "svg.fonttype": "none",  # text stays text: it can be read, searched and takes the page's font
-    "svg.hashsalt": "drrej",  # the same report gives the same bytes
-    "text.parse_math": False,
-    "font.family": "sans-serif",
-    "font.sans-serif": ["DejaVu Sans"],
-    "font.size": 11,
-    "axes.titlesize": 11,
-    "text.color": INK,
-    "axes.labelcolor": INK,
-    "axes.edgecolor": MUTED,
-    "xtick.color": MUTED,
-    "ytick.color": MUTED,
-    "xtick.labelcolor": INK,
-    "ytick.labelcolor": INK,
-    "axes.linewidth": 0.8,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "axes.axisbelow": True,
-    "grid.color": GRID,
-    "grid.linewidth": 0.8,
-    "legend.frameon": False,
-    "legend.fontsize": 10,
-    "lines.linewidth": 1.8,
-}
-
-
-@contextmanager
-def drawing() -> Iterator[None]:
-    """Our style alone while a plot is drawn, and no warnings of signs that its font lacks: browsers have others."""
-    import matplotlib as mpl
-
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    with mpl.rc_context(), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=".*[Gg]lyph.*")
-        mpl.rcdefaults()  # the user's own style would change what the page's colours stand for
-        mpl.rcParams.update(_SETTINGS)
-        yield
-
-
+@drawing()
 def saved(plot: Figure, kind: str) -> bytes:
     """A plot as the content of a file; the same plot gives the same bytes."""
     metadata = {

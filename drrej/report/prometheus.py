@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from drrej.documents.document import Judged
+from drrej.documents.document import Document
 from drrej.documents.gates import catalogue
 
 
-def render_prometheus(report: Judged) -> str:
+def render_prometheus(report: Document) -> str:
     """Text for the collector of text files, or for a gateway; figures that the report lacks are left out."""
     state = report.get("state")
     prefix = "drrej_" if state is None else "drrej_monitor_"
@@ -19,7 +19,7 @@ def render_prometheus(report: Judged) -> str:
             value = value.get(key) if hasattr(value, "get") else None
         if isinstance(value, int | float) and not isinstance(value, bool):
             name = prefix + metric.name.replace(".", "_")
-            lines += [f"# HELP {name} {_escaped(metric.meaning)}", f"# TYPE {name} gauge", f"{name} {value!r}"]
+            lines += [f"# HELP {name} {metric.meaning}", f"# TYPE {name} gauge", f"{name} {value!r}"]
     if state is not None:
         lines += [f"# HELP {prefix}alarm Whether a monitor alarms.", f"# TYPE {prefix}alarm gauge"]
         alarms = report.get("alarms", ())
@@ -36,8 +36,4 @@ def render_prometheus(report: Judged) -> str:
 
 
 def _quoted(text: str) -> str:
-    return _escaped(text).replace('"', '\\"')
-
-
-def _escaped(text: str) -> str:
-    return text.replace("\\", "\\\\").replace("\n", "\\n")
+    return text.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')

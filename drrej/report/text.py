@@ -16,7 +16,7 @@ def render_text(report: Document) -> str:
     gates = [
         f"{_MARKS[gate_state(report, gate)]}  {gate.gate}  "
         f"({'' if gate.gate in VERDICTS else 'value '}{gate_value(report, gate)})"
-        for gate in getattr(report, "gates", ())
+        for gate in report.gates
     ]
     sections = [heading(report).split("\n"), target_lines(report), *(aligned(table) for table in tables(report)), gates]
     return "\n\n".join("\n".join(map(printable, lines)) for lines in sections if lines) + "\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 from drrej.documents.document import Document, GateRow
 from drrej.documents.figures import Promise, Spread, Target, TotalCost
-from drrej.documents.gates import DRIFT, FRESH, TARGET
+from drrej.documents.gates import DRIFT, FRESH, TARGET, VERDICTS
 from drrej.documents.report import RegressionReport, Report
 from drrej.documents.summaries import MaskSummary
 from drrej.documents.words import MEANS
@@ -397,8 +397,6 @@ def gate_words(report: Document, gate: GateRow, signs: Signs = ASCII) -> str:
     target = target_of(report)
     if gate.gate == TARGET and target is not None:
         return sentence(report, target, target.deciding, signs)
-    if gate.gate == FRESH and isinstance(report, Report | RegressionReport):
-        return f"{FRESH}: {seen_by(report) or gate_value(report, gate)}"
-    if gate.gate == DRIFT:
-        return f"{DRIFT}: {gate_value(report, gate)}"
-    return f"{gate.gate}: the value is {against(gate.value, gate.limit)}"
+    if gate.gate == FRESH and isinstance(report, Report | RegressionReport) and report.seen_by is not None:
+        return f"{FRESH}: {seen_by(report)}"
+    return f"{gate.gate}: {'' if gate.gate in VERDICTS else 'the value is '}{gate_value(report, gate)}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from drrej.core.thresholds import Rule
 from drrej.documents.figures import Counts, judge
 from drrej.pipeline.figures import total_cost
 
@@ -50,7 +51,7 @@ def verdicts(case: Case, trials: int, seed: int, word: str = "risk") -> Counter[
             Counts(case.accepted, case.accepted, int(count), f"g{number}" if grouped else None)
             for number, count in enumerate(errors)
         ]
-        target = judge([("risk" if word == "risk" else "accuracy", wanted)], counts)
+        target = judge(Rule("risk" if word == "risk" else "accuracy", wanted), counts)
         assert target is not None
         found[target.verdict] += 1
     return found

@@ -64,8 +64,8 @@ def test_a_single_error_contradicts_an_accuracy_of_1() -> None:
 
 
 def test_nothing_accepted_shows_nothing() -> None:
-    assert judge([("accuracy", 0.9)], [Counts(10, 0, 0)]).verdict == "inconclusive"  # type: ignore[union-attr]
-    of_groups = judge([("risk", 0.1)], [Counts(10, 0, 0, "a"), Counts(500, 500, 0, "b")])
+    assert judge(Rule("accuracy", 0.9), [Counts(10, 0, 0)]).verdict == "inconclusive"  # type: ignore[union-attr]
+    of_groups = judge(Rule("risk", 0.1), [Counts(10, 0, 0, "a"), Counts(500, 500, 0, "b")])
     assert of_groups is not None
     assert [promise.group for promise in of_groups.promises] == ["b"]
     assert of_groups.verdict == "met"
@@ -248,7 +248,7 @@ def test_each_group_with_its_own_cutoff_is_judged(world: dict[str, Any]) -> None
 
 
 def test_many_groups_are_summed_up(world: dict[str, Any]) -> None:
-    target = judge([("risk", 0.1)], [Counts(100, 100, 50 if n < 7 else 0, f"g{n}") for n in range(12)])
+    target = judge(Rule("risk", 0.1), [Counts(100, 100, 50 if n < 7 else 0, f"g{n}") for n in range(12)])
     report = drrej.evaluate(source(world["good"]), world["rejector"], (), drrej.EvaluateOptions(by="site"))
     lines = target_lines(replace(report, target=target))
     assert lines[0] == "wanted risk <= 10 % in each of 12 groups: met in 5, inconclusive in 0, missed in 7"
