@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pytest
 from campaigns.simulate_class_promises import OF_FOUR, PROMISES, World, budget_kept, simulate
+from conftest import more_trials
 from scipy import stats
 
 from drrej.core.promises import Path, PromiseRows, choose_cutoffs, over_budget, path_of
@@ -244,7 +245,7 @@ def test_promises_are_kept_in_a_simulated_world(name: str) -> None:
     assert broken * 60 <= stats.binom.ppf(0.9999, 60, 0.1)
 
 
-@pytest.mark.parametrize("name", ["values", "missed, overall, reviews"])
+@pytest.mark.parametrize("name", [more_trials("values"), "missed, overall, reviews"])
 def test_promises_are_kept_among_four_classes(name: str) -> None:
     broken, coverage, _ = simulate(World.several(0.1), OF_FOUR[name], 2000, 60, 0.1)
     assert broken <= 0.1 + 3 * np.sqrt(0.09 / 60)

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import environment, make_model, make_rejector, thorough, write_dump
+from conftest import environment, make_model, make_rejector, more_trials, thorough, write_dump
 from msgspec.structs import replace
 
 import drrej
@@ -86,7 +86,7 @@ def made(path: Path, engine: Engine, folder: Path, **options: Any) -> list[Any]:
 
 @pytest.mark.parametrize(
     ("layout", "jobs"),
-    [("fixed", 2), ("wide", 2), ("list", 3), thorough("large", 2)],
+    [more_trials("fixed", 2), thorough("wide", 2), ("list", 3), more_trials("large", 2)],
 )
 def test_the_bits_are_those_of_one_thread(tmp_path: Path, layout: str, jobs: int) -> None:
     logits, labels = make_model(1500, 40, seed=3)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import simulate_monitor as sim
+from conftest import more_trials, thorough
 from scipy import stats
 from simulate_monitor import ALPHA, BATCHES, LABELS, LIMIT, NEVER, ROWS, Stream
 
@@ -94,7 +95,7 @@ def test_confidence_sequences_for_a_year():
         assert at_most(sim.sequence_misses(rng.binomial(LABELS, truth), LABELS, truth))
 
 
-@pytest.mark.parametrize("kind", ["fresh", "fit", "tied"])
+@pytest.mark.parametrize("kind", [more_trials("fresh"), "fit", thorough("tied")])
 def test_no_drift_for_a_quarter(kind, many):
     paths = Stream(kind, batches=90).paths(many(120), np.random.default_rng(7))
     for batch in paths.alarms(alpha=0.2).values():

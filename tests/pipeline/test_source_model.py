@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from conftest import fail, make_model, succeed
+from conftest import fail, make_model, more_trials, succeed
 from running import drrej as command
 
 import drrej
@@ -40,7 +40,9 @@ def test_steps_keep_the_model_and_refuse_another(folder: Path, tmp_path: Path) -
     assert json.loads((tmp_path / "f.json").read_text())["model"] == "net"
 
 
-@pytest.mark.parametrize("format", ["text", "markdown", "github", "junit", "prometheus", "json"])
+@pytest.mark.parametrize(
+    "format", ["text", more_trials("markdown"), "github", "junit", more_trials("prometheus"), "json"]
+)
 def test_every_format_names_both_versions(folder: Path, format: str) -> None:
     asked = ("evaluate", TEST, "-r", folder / "r.json", "--verbose", "--format", format)
     other = command(*asked, "--model", "fraud@8")
