@@ -362,7 +362,7 @@ class Report(Document, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: t
     accepts: str | None = None
     """Which scores are accepted, such as `confidence > 0.83`, where one score decides."""
     below_chance: str | None = None
-    """What may be wrong with the labels or the order of the classes, where fewer rows are right than by chance."""
+    """What may be wrong with the labels, the order of the classes or the score, where too few rows are right."""
     target: Annotated[Target | None, about(gate=False)] = None
     coverage: CoverageOfDump
     accuracy: Annotated[

@@ -26,7 +26,7 @@ from drrej.monitor.evidence import LossDrift, RateMonitor, Tally
 from drrej.monitor.report import MonitorReport, monitor_report
 from drrej.monitor.state import KEPT_BATCHES, Batch, MonitorState, Parts, Reset, Settings
 from drrej.pipeline.collect import collect_scored
-from drrej.pipeline.figures import swapped
+from drrej.pipeline.figures import inverted, swapped
 from drrej.pipeline.score import Grouping, OnUnseen, Scored, Scorer, numbered
 from drrej.pipeline.source import Source, without_bad_files
 
@@ -348,7 +348,9 @@ def count_batch(
     known = np.flatnonzero(accepted & (columns["label"] != -1)) if labelled else np.empty(0, int)
     if labelled:
         truth = columns["label"] >= 0
-        doubt = swapped(columns["label"][truth], columns["prediction"][truth], rejector.class_titles)
+        label, prediction = columns["label"][truth], columns["prediction"][truth]
+        doubt = swapped(label, prediction, rejector.class_titles)
+        doubt = inverted(label != prediction, accepted[truth]) if rejector.is_scored else doubt
         source.cautions[:] = [] if doubt is None else [doubt]
     if audit:
         seen = columns["prediction"]

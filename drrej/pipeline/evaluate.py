@@ -421,7 +421,8 @@ def _with_labels(
         **figures.cost_sections(columns, rejector),
     }
     if rejector.is_scored:
-        sections |= dict.fromkeys(("below_chance", "per_class", "confusion"))  # right and wrong are no classes
+        sections |= dict.fromkeys(("per_class", "confusion"))  # right and wrong are no classes
+        sections["below_chance"] = figures.inverted(wrong, accepted)
     elif sections["per_class"]:
         by_name = [(str(row.class_), row) for row in sections["per_class"]]
         sections["worst_class"] = figures.worst_of(WorstClass, by_name)

@@ -177,6 +177,23 @@ def below_chance(right: int, rows: int, classes: int, best: str = "") -> str | N
     return words if below or best else None
 
 
+def inverted(wrong: Booleans, accepted: Booleans) -> str | None:
+    """What to say where rows that a score accepts are right less often than the others, beyond doubt.
+
+    >>> inverted(np.arange(100) < 50, np.arange(100) < 60)
+    'accepted rows are right less often (16.7 %) than rejected ones (100.0 %); the score may be the wrong way round'
+    """
+    kept, others = (
+        proportion(int(np.count_nonzero(part & ~wrong)), int(np.count_nonzero(part))) for part in (accepted, ~accepted)
+    )
+    if kept["value"] is None or others["value"] is None or kept["upper"] >= others["lower"]:
+        return None
+    return (
+        f"accepted rows are right less often ({100 * kept['value']:.1f} %) than rejected ones "
+        f"({100 * others['value']:.1f} %); the score may be the wrong way round"
+    )
+
+
 def swapped(labels: Integers, predictions: Integers, names: Sequence[str]) -> str | None:
     """The same of rows, with the other order of classes that makes most of them right, and twice as many as now.
 

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, make_rejector, source, write_dump
 from running import drrej as run
@@ -52,6 +54,23 @@ def test_labels_that_are_permuted_are_noticed(world: dict[str, Any], tmp_path: P
     )
     assert swapped.below_chance in RENDERERS["text"](swapped).replace("\n", " ")
     assert swapped.below_chance in RENDERERS["github"](swapped).replace("%25", "%")
+
+
+def test_a_score_that_is_the_wrong_way_round_is_noticed(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    score = rng.uniform(size=1600)
+    right = rng.uniform(size=1600) < 0.5 + 0.5 * score
+    flags = ["--score", "s", "--correct", "correct"]
+    for name, values in {"val": score[:800], "good": score[800:], "turned": 1 - score[800:]}.items():
+        table = pa.table({"s": values, "correct": right[800:] if name != "val" else right[:800]})
+        pq.write_table(table, tmp_path / f"{name}.parquet")
+    made = run("run", "val.parquet", *flags, "--coverage", "0.6", "-o", "out", "-q", cwd=tmp_path)
+    assert made.code == 0, made.err
+    words = "accepted rows are right less often"
+    for name in ("good", "turned"):
+        dump = [f"{name}.parquet", "-r", "out/rejector.json"]
+        told = run("evaluate", *dump, cwd=tmp_path).err, run("monitor", f"{name}.json", *dump, cwd=tmp_path).err
+        assert [words in err for err in told] == [name == "turned"] * 2, told
 
 
 def test_noise_is_not_below_chance_and_has_no_best_order(world: dict[str, Any], tmp_path: Path) -> None:
