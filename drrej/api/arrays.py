@@ -38,27 +38,30 @@ def array_source(scores: Any, labels: Any, options: DumpOptions, groups: pa.Arra
     from drrej.data.formats.arrow import held
     from drrej.pipeline.source import Source
 
-    if options.score is not None:
-        table = _scored_table(scores, labels, options.score, groups)
-        with held(table, "arrays") as part:
-            yield Source(part.path, options, spools={part.path: part})
-        return
-    rows = as_scores(matched(scores, options.classes, options.logits))
-    binary = rows.ndim == 1
-    if options.binary not in (None, binary):
-        wanted = "one score per row" if options.binary else "a row of scores, one for each class"
-        raise DumpError(f"scores have the shape {rows.shape}, but the rejector was made for {wanted}")
-    if options.binary is False and options.input == "logits":
-        warn_of_probabilities(rows, None, levels=5)
-    values = pa.array(np.ascontiguousarray(rows).reshape(-1))
-    columns = {LOGITS: values if binary else pa.FixedSizeListArray.from_arrays(values, rows.shape[1])}
-    for name, column in ((LABEL, None if labels is None else as_labels(labels)), (GROUP, groups)):
+    if options.score is not None:  # of any kind, each a column of its own
+        names = [name.removesuffix(WORDS) for name in options.score.split(",")]
+        rows = as_columns(matched(scores, names, None))
+        if rows.shape[1] != len(names):
+            raise DumpError(f"there are {rows.shape[1]} scores per row, but the rejector was made for {len(names)}")
+        columns = dict(zip(names, map(pa.array, np.ascontiguousarray(rows.T)), strict=True))
+    else:
+        rows = as_scores(matched(scores, options.classes, options.logits))
+        binary = rows.ndim == 1
+        if options.binary not in (None, binary):
+            wanted = "one score per row" if options.binary else "a row of scores, one for each class"
+            raise DumpError(f"scores have the shape {rows.shape}, but the rejector was made for {wanted}")
+        if options.binary is False and options.input == "logits":
+            warn_of_probabilities(rows, None, levels=5)
+        values = pa.array(np.ascontiguousarray(rows).reshape(-1))
+        columns = {LOGITS: values if binary else pa.FixedSizeListArray.from_arrays(values, rows.shape[1])}
+        options = replace(options, logits=LOGITS, label=LABEL, binary=binary)
+    truth = LABEL if options.score is None else CORRECT
+    for name, column in ((truth, None if labels is None else as_labels(labels)), (GROUP, groups)):
         if column is not None:
             check_length(rows, column, name)
             columns[name] = column
-    reading = replace(options, logits=LOGITS, label=LABEL, binary=binary)
     with held(pa.table(columns), "arrays") as part:
-        yield Source(part.path, reading, spools={part.path: part})
+        yield Source(part.path, options, spools={part.path: part})
 
 
 def warn_of_probabilities(rows: Array, largest: Floats | None, levels: int) -> None:
@@ -66,22 +69,6 @@ def warn_of_probabilities(rows: Array, largest: Floats | None, levels: int) -> N
     kind = ScoreLook.of(rows, largest).kind()
     if kind != "logits":
         warnings.warn(f"{REASONS[kind]}, but the rejector was made for logits", DrrejWarning, stacklevel=levels)
-
-
-def _scored_table(scores: Any, correct: Any, names: str, groups: pa.Array | None) -> pa.Table:
-    """Scores of any kind, each a column of its own, with whether rows were right."""
-    import pyarrow as pa
-
-    columns = [name.removesuffix(WORDS) for name in names.split(",")]
-    rows = as_columns(matched(scores, columns, None))
-    if rows.shape[1] != len(columns):
-        raise DumpError(f"there are {rows.shape[1]} scores per row, but the rejector was made for {len(columns)}")
-    table = dict(zip(columns, map(pa.array, np.ascontiguousarray(rows.T)), strict=True))
-    for name, column in ((CORRECT, None if correct is None else as_labels(correct)), (GROUP, groups)):
-        if column is not None:
-            check_length(rows, column, name)
-            table[name] = column
-    return pa.table(table)
 
 
 def as_columns(scores: Any) -> Array:

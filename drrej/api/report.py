@@ -12,8 +12,8 @@ from drrej.documents.gates import Gate
 from drrej.documents.report import Report as ReportDocument
 from drrej.errors import DrrejWarning, ReportError
 from drrej.report import need_libraries
-from drrej.report.markdown import render_markdown
 from drrej.report.plots import curve_figure
+from drrej.report.text import render_markdown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

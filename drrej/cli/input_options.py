@@ -186,11 +186,7 @@ def read_rejector(path: str, source: Source, needs: Literal["calibration", "rati
     if not raw.strip():
         reason = "; the step before it in the pipe failed" if path == STREAM else ""
         raise RejectorError(f"{where}: it is empty{reason}")
-    try:
-        text = raw.decode("utf-8")
-    except UnicodeDecodeError:
-        raise RejectorError(f"{where}: not a JSON document; is it a rejector?") from None
-    rejector = Rejector.from_json(text, where)
+    rejector = Rejector.from_json(raw, where)
     try:
         getattr(rejector, f"need_{needs}")()
     except RejectorError as error:

@@ -102,7 +102,10 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
     from drrej.data.problems import shown
 
     head = f"{path}: a dump of {_counted(facts.files, 'file')}"
-    columns = [f"format:  {' and '.join(facts.formats)}", "columns:", *_column_lines(facts.columns)]
+    width = max((len(name) for name, _ in facts.columns[:_MOST_COLUMNS]), default=0)
+    columns = [f"format:  {' and '.join(facts.formats)}", "columns:"]
+    columns += [f"  {name.ljust(width)}  {kind}" for name, kind in facts.columns[:_MOST_COLUMNS]]
+    columns += [f"  ... ({len(facts.columns)} in all)"] if len(facts.columns) > _MOST_COLUMNS else []
     dump = facts.dump
     if dump is None:
         return [head, *columns, f"cannot be used as it is: {facts.doubt}"]
@@ -139,12 +142,6 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
 
 def _counted(count: int, what: str) -> str:
     return f"1 {what}" if count == 1 else f"{count} {what}s"
-
-
-def _column_lines(columns: Sequence[tuple[str, str]]) -> list[str]:
-    width = max((len(name) for name, _ in columns[:_MOST_COLUMNS]), default=0)
-    lines = [f"  {name.ljust(width)}  {kind}" for name, kind in columns[:_MOST_COLUMNS]]
-    return lines + ([f"  ... ({len(columns)} in all)"] if len(columns) > _MOST_COLUMNS else [])
 
 
 def _layout(dump: Dump) -> str:

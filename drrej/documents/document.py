@@ -247,12 +247,16 @@ class Document(
         return re.sub(r"\[\n[-+.,eE\d\s]+\]", lambda numbers: " ".join(numbers[0].split()), text) + "\n"
 
     @classmethod
-    def from_json(cls, text: str, where: str | None = None, accept_edited: bool = False) -> Self:
+    def from_json(cls, text: str | bytes, where: str | None = None, accept_edited: bool = False) -> Self:
         """Read a document: every key and range, what must hold between them, and that nobody has edited it.
 
         `where` names it in messages. An edited one may be accepted. The first version wrote no digests.
         """
         where = where or cls.NOUN
+        try:
+            text = text.decode("utf-8") if isinstance(text, bytes) else text
+        except UnicodeDecodeError:
+            raise cls.ERROR(f"{where}: not a JSON document; is it a {cls.NOUN}?") from None
         document = cls.read(text, where)
         document.check(where)
         tree = json.loads(text)
@@ -267,7 +271,7 @@ class Document(
     @classmethod
     def read(cls, text: str, where: str) -> Self:
         """Read a document, checking every key and range."""
-        if not isinstance(text, str | bytes):
+        if not isinstance(text, str):
             raise cls.ERROR(f"{where}: the text of a document is needed, not {type(text).__name__}")
         try:  # a large file of something else would take long to parse
             tree = {} if len(text) > 1 << 20 and isinstance(text, str) and '"format"' not in text else parse(text)

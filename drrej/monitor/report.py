@@ -116,25 +116,26 @@ _LN_10 = math.log(10.0)
 
 def monitor_report(state: MonitorState, gates: Sequence[Gate] = ()) -> MonitorReport:
     """What a state says."""
-    settings, accepted, errors = state.settings, state.accepted, state.errors
+    settings, total = state.settings, state.total
+    most, least = settings.max_risk, settings.min_coverage
     moved, looked_at = _moved(state)
     report = MonitorReport(
         drrej_version=__version__,
         state="alarm" if state.alarms else "ok",
         settings=settings,
         batch=state.batches[-1],
-        batches=state.looks,
-        rows=accepted.rows,
+        batches=total.batches,
+        rows=total.rows,
         risk=TrackedRisk(
-            **_tracked(errors, settings.alpha),
-            errors=errors.events,
-            labels=errors.rows,
-            watch=_limit_watch(state, "risk", settings.max_risk),
+            **_tracked(Tally(total.errors, total.labels), settings.alpha),
+            errors=total.errors,
+            labels=total.labels,
+            watch=None if most is None else LimitWatch(limit=most, **_evidence(state, "risk")),
         ),
         coverage=TrackedCoverage(
-            **_tracked(accepted, settings.alpha),
-            accepted=accepted.events,
-            watch=_limit_watch(state, "coverage", settings.min_coverage),
+            **_tracked(Tally(total.accepted, total.rows), settings.alpha),
+            accepted=total.accepted,
+            watch=None if least is None else LimitWatch(limit=least, **_evidence(state, "coverage")),
         ),
         drift=Watch(**_evidence(state, "drift")) if settings.drift else None,
         moved=moved,
@@ -152,10 +153,6 @@ def monitor_report(state: MonitorState, gates: Sequence[Gate] = ()) -> MonitorRe
 def _tracked(tally: Tally, delta: float) -> dict[str, Any]:
     lower, upper = confidence_sequence(tally, delta)
     return {"value": tally.rate, "lower": lower, "upper": upper}
-
-
-def _limit_watch(state: MonitorState, name: MonitorName, limit: float | None) -> LimitWatch | None:
-    return None if limit is None else LimitWatch(limit=limit, **_evidence(state, name))
 
 
 def _evidence(state: MonitorState, name: MonitorName) -> dict[str, Any]:
@@ -185,10 +182,10 @@ def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
 
     The tables of look t share alpha · `start_share(t)`, so that all tables of all batches hold together.
     """
-    if state.looks < 2:
+    last, total = state.batches[-1], state.total
+    if total.batches < 2:
         return (), 0
-    last, total = state.batches[-1], state.accepted
-    before = Tally(total.events - last.accepted, total.rows - last.rows)
+    before = Tally(total.accepted - last.accepted, total.rows - last.rows)
     tables: list[Compared] = [("coverage", [("all rows", Tally(last.accepted, last.rows), before)])]
     if state.drift is not None:  # the rows of the fit are among those before
         new, pool = state.drift.new, state.drift.pool
@@ -198,7 +195,7 @@ def _moved(state: MonitorState) -> tuple[tuple[MovedPart, ...], int]:
         tables.append(("share of rows by loss", list(zip(names, new_tallies, old_tallies, strict=True))))
     for what, parts in (("prediction", state.by_prediction), (state.settings.by or "group", state.by_group)):
         tables += [] if parts is None else _tables(what, parts)
-    found = moved_parts(tables, state.settings.alpha * start_share(state.looks - 1))
+    found = moved_parts(tables, state.settings.alpha * start_share(total.batches - 1))
     return found[:MOST_MOVES], sum(len(parts) for _, parts in tables)
 
 

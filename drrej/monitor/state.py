@@ -7,6 +7,8 @@ of every batch, so that none counts twice. Its digest tells whether it was edite
 from __future__ import annotations
 
 import math
+from functools import reduce
+from operator import add
 from typing import Literal
 
 import numpy as np
@@ -15,7 +17,7 @@ from msgspec.structs import replace
 from drrej.core.types import Stored
 from drrej.documents.document import AtLeastOne, Count, Document, Share
 from drrej.errors import MonitorError
-from drrej.monitor.evidence import LossDrift, RateMonitor, Tally
+from drrej.monitor.evidence import LossDrift, RateMonitor
 
 KEPT_BATCHES = 60
 """Batches that are kept one by one; those before them are added up."""
@@ -138,27 +140,9 @@ class MonitorState(Document, frozen=True, kw_only=True, tag="drrej-monitor/2"): 
     ended: str | None = None
 
     @property
-    def looks(self) -> int:
-        """Batches since the monitor started."""
-        return self._total("batches")
-
-    @property
-    def spans(self) -> tuple[Batch, ...]:
-        """All batches since the monitor started, the earlier ones as one."""
-        return self.batches if self.earlier is None else (self.earlier, *self.batches)
-
-    def _total(self, name: str) -> int:
-        return sum(getattr(span, name) for span in self.spans)
-
-    @property
-    def accepted(self) -> Tally:
-        """Accepted rows among all rows since the monitor started."""
-        return Tally(self._total("accepted"), self._total("rows"))
-
-    @property
-    def errors(self) -> Tally:
-        """Errors among the accepted rows whose labels are known."""
-        return Tally(self._total("errors"), self._total("labels"))
+    def total(self) -> Batch:
+        """All batches since the monitor started, as one."""
+        return reduce(add, self.batches if self.earlier is None else (self.earlier, *self.batches))
 
     @property
     def log_e_values(self) -> dict[MonitorName, float]:

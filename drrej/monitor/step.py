@@ -199,14 +199,8 @@ def _with_batch(
 def _resets(state: MonitorState | None, why: str | None) -> tuple[Reset, ...]:
     if state is None or why is None or state.ended is not None:
         return () if state is None else state.resets
-    oldest = state.spans[0]
-    ended = Reset(
-        why=why,
-        batches=state.looks,
-        first=oldest.first or oldest.name,
-        last=state.batches[-1].name,
-        alarms=state.alarms,
-    )
+    seen = state.total
+    ended = Reset(why=why, batches=seen.batches, first=seen.first or seen.name, last=seen.name, alarms=state.alarms)
     return (*state.resets, ended)
 
 

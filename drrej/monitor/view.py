@@ -83,12 +83,11 @@ def _(report: MonitorReport) -> str:
 
 @tables.register
 def _(report: MonitorReport, _: Style = DECIMALS) -> list[Table]:
-    promises = [[f"- {name}: {watch.promise}"] for name, watch in watches(report)]
-    found = [_figures(report), _monitors(report), Table("promises", "Promises", [], promises), _moved(report)]
-    return [table for table in [*found, _batches(report), _resets(report)] if table.rows]
+    return [table for table in [*_now(report), *_before(report)] if table.rows]
 
 
-def _figures(report: MonitorReport) -> Table:
+def _now(report: MonitorReport) -> Iterator[Table]:
+    """The figures, the monitors and what they promise, and what has moved."""
     risk, coverage = report.risk, report.coverage
     errors = f"{counted(risk.errors, 'error')} in {counted(risk.labels, 'label')}"
     accepted = f"{coverage.accepted:,} of {report.rows:,} accepted"
@@ -96,16 +95,9 @@ def _figures(report: MonitorReport) -> Table:
         [name, figure(share.value), interval(share), counts]
         for name, share, counts in (("risk", risk, errors), ("coverage", coverage, accepted))
     ]
-    header = ["", "value", f"{_level(report)} interval", "counts"]
+    header = ["", "value", f"{100 * report.settings.confidence:.6g} % interval", "counts"]
     remark = "since the monitor started; the intervals hold at all looks together"
-    return Table("figures", "Risk and coverage", header, rows, remark)
-
-
-def _level(report: MonitorReport) -> str:
-    return f"{100 * (1 - report.settings.alpha):.6g} %"
-
-
-def _monitors(report: MonitorReport) -> Table:
+    yield Table("figures", "Risk and coverage", header, rows, remark)
     rows = [
         [
             name,
@@ -116,10 +108,9 @@ def _monitors(report: MonitorReport) -> Table:
         ]
         for name, watch in watches(report)
     ]
-    return Table("monitors", "Monitors", ["monitor", "alarms if", "e-value", "alarm at", "state"], rows)
-
-
-def _moved(report: MonitorReport) -> Table:
+    yield Table("monitors", "Monitors", ["monitor", "alarms if", "e-value", "alarm at", "state"], rows)
+    promises = [[f"- {name}: {watch.promise}"] for name, watch in watches(report)]
+    yield Table("promises", "Promises", [], promises)
     rows = [
         [
             f"{move.what}: {move.part}",
@@ -131,10 +122,11 @@ def _moved(report: MonitorReport) -> Table:
     ]
     remark = f"of {report.looked_at} shares; intervals hold for all of them, on all batches together"
     header = ["what surely moved", "this batch", "before", "difference"]
-    return Table("moved", "What surely moved", header, rows, remark)
+    yield Table("moved", "What surely moved", header, rows, remark)
 
 
-def _batches(report: MonitorReport) -> Table:
+def _before(report: MonitorReport) -> Iterator[Table]:
+    """The last batches, and the monitors before this one."""
     shown = report.recent[-SHOWN_BATCHES:]
     header = ["batch", "rows", "coverage", "labels", "errors", "risk", "labels came after"]
     rows = [
@@ -151,15 +143,12 @@ def _batches(report: MonitorReport) -> Table:
     ]
     if not any(batch.labels_after for batch in shown):
         header, rows = header[:-1], [row[:-1] for row in rows]
-    return Table("batches", "Last batches", header, rows)
-
-
-def _resets(report: MonitorReport) -> Table:
+    yield Table("batches", "Last batches", header, rows)
     rows = [
         [reset.why, str(reset.batches), reset.first, reset.last, ", ".join(alarm.monitor for alarm in reset.alarms)]
         for reset in report.resets
     ]
-    return Table("resets", "Monitors before this one", ["ended because", "batches", "first", "last", "alarms"], rows)
+    yield Table("resets", "Monitors before this one", ["ended because", "batches", "first", "last", "alarms"], rows)
 
 
 # The page
@@ -189,7 +178,10 @@ def _plots(report: MonitorReport) -> list[tuple[str, str, str]]:
     alarms = "An e-value that reaches the line is an alarm, which stays; the plot ends soon above it."
     seen = f"E-values of the monitors {batches}, with the alarm line."
     plots = [("Evidence", svg_of(_evidence(report, spans, ends), "evidence", seen), alarms)]
-    band = f"All batches so far; with chance {_level(report)} the truth so far is in the band at all looks together."
+    band = (
+        f"All batches so far; with chance {100 * report.settings.confidence:.6g} % the truth so far is in the band at "
+    )
+    band += "all looks together."
     for name in ("risk", "coverage"):
         title = name.capitalize()
         plots.append((title, svg_of(_band(report, name, spans, ends), name, f"{title} so far, {batches}."), band))

@@ -195,18 +195,15 @@ def _state_path(target: str) -> str:
     return os.path.realpath(target)
 
 
-def read_state(target: str) -> str | None:
+def read_state(target: str) -> bytes | None:
     """The text of a state; None if there is none yet."""
-    name = redacted(target)
     try:
         with open(_state_path(target), "rb") as stream:
-            return stream.read().decode("utf-8")
+            return stream.read()
     except FileNotFoundError:
         return None
-    except UnicodeDecodeError:
-        raise OutputError(f"{name}: not a JSON document; it is left as it is") from None
     except OSError as error:
-        raise OutputError(f"{name}: cannot be read ({error.strerror or error})") from None
+        raise OutputError(f"{redacted(target)}: cannot be read ({error.strerror or error})") from None
 
 
 @contextlib.contextmanager

@@ -223,7 +223,7 @@ def check_distinct(parts: Sequence[DumpFile], target: str) -> None:
 
 # Rows as JSON: numbers that are not finite are null, and what JSON has no word for is text
 
-_ENCODER = msgspec.json.Encoder(enc_hook=str, decimal_format="number")
+ENCODER = msgspec.json.Encoder(enc_hook=str, decimal_format="number")
 
 
 def json_lines(batch: pa.RecordBatch) -> bytes:
@@ -233,12 +233,7 @@ def json_lines(batch: pa.RecordBatch) -> bytes:
     b'{"id":"a","loss":0.5,"rejected":true}\n{"id":"b\\"","loss":null,"rejected":null}\n'
     """
     columns = [_short_numbers(column) for column in batch.columns]
-    return _ENCODER.encode_lines(pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist())
-
-
-def json_of(value: Any) -> str:
-    """The JSON text of a value."""
-    return _ENCODER.encode(value).decode()
+    return ENCODER.encode_lines(pa.RecordBatch.from_arrays(columns, batch.schema.names).to_pylist())
 
 
 def _short_numbers(array: pa.Array) -> pa.Array:

@@ -16,7 +16,7 @@ from drrej._version import __version__
 from drrej.errors import DumpError, OptionError
 from drrej.outputs.atomic import writing
 from drrej.outputs.destinations import OutputFile
-from drrej.outputs.masks import MaskFile, json_of
+from drrej.outputs.masks import ENCODER, MaskFile
 
 ROW, FILE = "mask_row", "mask_file"
 """Where a task's row stands in the mask (counted from 0) and, in a dataset, in which file of it."""
@@ -147,14 +147,14 @@ def write_tasks(queue: ReviewQueue, file: OutputFile, limit: int | None, safe_cs
             for batch in pa.concat_tables(pieces).to_batches():
                 table.write(batch)
         return
-    with writing(file.name), open(file.path, "w", encoding="utf-8") as stream:
+    with writing(file.name), open(file.path, "wb") as stream:
         if task_format(file) == "jsonl":
-            stream.writelines(json_of(row) + "\n" for row in queue.rows(limit))
+            stream.writelines(ENCODER.encode(row) + b"\n" for row in queue.rows(limit))
             return
-        stream.write("[")
+        stream.write(b"[")
         for number, row in enumerate(queue.rows(limit)):
-            stream.write(("\n" if number == 0 else ",\n") + json_of(task_of(row)))
-        stream.write("\n]\n")
+            stream.write((b",\n" if number else b"\n") + ENCODER.encode(task_of(row)))
+        stream.write(b"\n]\n")
 
 
 def task_of(row: dict[str, Any]) -> dict[str, Any]:

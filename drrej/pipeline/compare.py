@@ -139,12 +139,10 @@ def read_baseline(path: str, where: str | None = None) -> Report:
     """A report with labels; `where` says in messages who asked for it."""
     where = f"`baseline={path}`" if where is None else f"{where} {path}"
     try:
-        with open(path, encoding="utf-8") as stream:
+        with open(path, "rb") as stream:
             report = Report.from_json(stream.read(), where)
     except OSError as error:
         raise OptionError(f"{where}: cannot be read ({error.strerror})") from None
-    except UnicodeDecodeError:
-        raise OptionError(f"{where}: not a JSON document; give a report.json of 'drrej evaluate'") from None
     if report.base_accuracy is None:
         raise OptionError(f"{where}: a report without labels; there is no accuracy to compare with")
     return report

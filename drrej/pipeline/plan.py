@@ -84,10 +84,8 @@ def plan_promises(
         raise OptionError(f"how many rows are of class '{unknown[0]}'? Say `class_share={unknown[0]}=P`")
     found = []
     for goal in limiting:
-        share, level = (
-            1.0 if goal.group is None else shares[goal.group],
-            levels["upper" if goal.is_upper else "precise"],
-        )
+        share = 1.0 if goal.group is None else shares[goal.group]
+        level = levels["upper" if goal.is_upper else "precise"]
         assert level is not None
         level /= sum(goal.limits_errors for goal in limiting) if goal.limits_errors else 1
         question = Question(goal.risk, level, 0.0, share, power)

@@ -62,7 +62,7 @@ def curve_csv(report: Any) -> str:
 RENDERERS: dict[str, Callable[[Any], str]] = {
     "text": _later("text", "render_text"),
     "json": lambda report: str(report.to_json()),
-    "markdown": _later("markdown", "render_markdown"),
+    "markdown": _later("text", "render_markdown"),
     "github": _later("ci", "render_github"),
     "junit": _later("ci", "render_junit"),
     "prometheus": _later("prometheus", "render_prometheus"),

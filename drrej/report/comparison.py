@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from drrej.documents.document import entries
 from drrej.documents.figures import Change, Spread
 from drrej.documents.report import Difference, Report
-from drrej.report.markdown import markdown_section
 from drrej.report.plots import curves_figure, saved, svg_of
 from drrej.report.tables import Table
-from drrej.report.text import aligned
+from drrej.report.text import aligned, markdown_section
 from drrej.report.words import TYPESET, money, percent, plain, wish_words
 
 ENDINGS = (".txt", ".md", ".tex", ".csv", ".html", ".png", ".svg", ".pdf")

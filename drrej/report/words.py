@@ -135,31 +135,35 @@ def percents_against(shares: Sequence[float], limit: float) -> list[str]:
 
 def warnings_of(report: Document) -> list[str]:
     """What a report is to be read with care for: used rows, a doubtful order, ties, labels that look swapped."""
-    lines = [other_model(report)] if isinstance(report, Report | RegressionReport) and report.rejector_model else []
-    if isinstance(report, Report | RegressionReport) and report.seen_by is not None:
+    if not isinstance(report, Report | RegressionReport):
+        return []
+    lines = [other_model(report)] if report.rejector_model else []
+    if report.seen_by is not None:
         lines.append(f"{seen_by(report)}, and intervals and p-values do not hold; report on rows that no step has seen")
-    if isinstance(report, Report) and report.unsure_order is not None:
+    if isinstance(report, RegressionReport):
+        return lines
+    if report.unsure_order is not None:
         plain = next((row for row in report.scores or () if row.score == "max_probability"), None)
         compared = ""
         if plain is not None and report.augrc is not None:
             areas = figure(report.augrc.value), figure(plain.augrc.value)
             compared = f"here its AUGRC is {areas[0]} and that of max probability {areas[1]}; "
         lines.append(f"{unsure_order(report)}; {compared}fit again on rows like these, or with `loss=log`")
-    if isinstance(report, Report) and report.tied_rows is not None:
+    if report.tied_rows is not None:
         lines.append(
             f"{report.tied_rows} of {report.rows} rows have the same loss and can only be accepted or rejected "
             "together; scores with more digits, or logits in place of probabilities, tell them apart"
         )
-    if isinstance(report, Report) and report.repeated_rows is not None:
+    if report.repeated_rows is not None:
         lines.append(
             f"about {report.repeated_rows} of {report.rows} rows have the same scores as another row and count once in "
             "the intervals of coverage and accuracy and in the verdict on the target; other intervals and p-values do "
             "not hold; drop the copies, or if they are different examples name a column that tells them apart with "
             "`group`"
         )
-    if isinstance(report, Report) and report.below_chance is not None:
+    if report.below_chance is not None:
         lines.append(report.below_chance)
-    if isinstance(report, Report) and report.target is not None:
+    if report.target is not None:
         lines += [line for promise in report.target.promises for line in _hidden(report, promise)]
     return lines
 

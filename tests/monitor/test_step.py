@@ -110,7 +110,7 @@ def test_counts_are_those_of_the_mask(world: Path, tmp_path: Path) -> None:
     assert list(new_rows) == np.bincount(mask["prediction"], minlength=CLASSES).tolist()
     assert list(new_accepted) == np.bincount(mask["prediction"][accepted], minlength=CLASSES).tolist()
     assert sum(old_rows) == 600
-    assert (report.coverage.value, report.rows) == (state.accepted.events / 900, 900)
+    assert (report.coverage.value, report.rows) == (state.total.accepted / 900, 900)
 
 
 def exact_rate_e_value(counts: list[tuple[int, int]], limit: float) -> float:
@@ -403,7 +403,7 @@ def test_sixty_batches(world: Path, tmp_path: Path, harder: float, alarms: set[s
     assert all(changed <= batch <= changed + 10 for batch in seen.values()), seen
     low, high = report["risk"]["lower"], report["risk"]["upper"]
     assert low < report["risk"]["value"] < high < RISK
-    assert MonitorState.from_json(state.read_text()).looks == batches
+    assert MonitorState.from_json(state.read_text()).total.batches == batches
 
 
 def test_gates_on_its_figures(world: Path, tmp_path: Path) -> None:
@@ -737,9 +737,9 @@ def test_many_batches_stay_small(world: Path, monkeypatch: pytest.MonkeyPatch, n
     assert MonitorState.from_json(state.to_json()) == state
     assert len(state.batches) == KEPT_BATCHES
     assert state.earlier is not None
-    assert state.looks == len(state.seen) == number_of_batches
-    assert state.errors.events == sum(batch.errors for batch, _ in counted)
-    assert state.accepted.rows == 5000 * number_of_batches
+    assert state.total.batches == len(state.seen) == number_of_batches
+    assert state.total.errors == sum(batch.errors for batch, _ in counted)
+    assert state.total.rows == 5000 * number_of_batches
     last = number_of_batches - KEPT_BATCHES - 1
     assert (state.earlier.first, state.earlier.name) == ("batch of number 0", f"batch of number {last}")
     assert state.earlier.batches == last + 1
