@@ -373,8 +373,9 @@ def _no_coverage(lower: Sequence[Goal], why: str, accepted: int, total: int, del
     """Which coverage or budget fails, and what would be possible beside the other promises."""
     possible = accepted / total if delta is None else lower_bound(accepted, total, delta)
     wish = " and ".join(goal.asked for goal in lower)
-    known = "" if delta is None else f", which is known to be at least {possible:.4g} of new rows,"
+    known = "" if delta is None else f" which is known to be at least {possible:.4g} of new rows,"
+    less = {"a lower coverage" if goal.what == "coverage" else "more reviews" for goal in lower}
     return (
-        f"{wish} cannot be kept: {why} allows {accepted} of {total} rows to be accepted{known} so about "
-        f"{1000 * (1 - possible):.0f} of 1000 are reviewed; promise a lower coverage, more reviews, or less of the rest"
+        f"{wish} cannot be kept: {why} allows {accepted} of {total} rows to be accepted,{known} so about "
+        f"{1000 * (1 - possible):.0f} of 1000 are reviewed; ask for {' and '.join(sorted(less))}, or less of the rest"
     )

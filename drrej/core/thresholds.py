@@ -348,7 +348,7 @@ def _promises(given: Mapping[str, Mapping[str, float]], fields: Mapping[str, Any
         beside = ", ".join(f"`{name}`" for name in given if name != others[0])
         raise OptionError(f"`{others[0]}` cannot be combined with {beside}")
     goals, given = list[Goal](), dict(given)
-    cost = Rule("cost", *prices.values()).target if (prices := given.pop("review_cost", None)) else 0.0
+    cost = Rule("cost", given.pop("review_cost")[""]).target if "review_cost" in given else 0.0
     for name, limits in given.items():
         what: Any = _SEVERAL.get(name, name)
         own = {"reviews": "per", "overall-risk": "reviewer_accuracy"}.get(what)

@@ -354,8 +354,9 @@ def count_batch(
         doubt = swapped(columns["label"][truth], columns["prediction"][truth], rejector.class_titles)
         source.cautions[:] = [] if doubt is None else [doubt]
     if audit:
-        parts, names = columns["prediction"], rejector.class_titles
-        parts, names = (parts, names) if drawn is None else numbered(columns["drawn by"])
+        parts, names = columns["prediction"], list(rejector.class_titles)
+        if drawn is not None:
+            parts, names = numbered(columns["drawn by"])
         known = known[self_weighting(parts[accepted], parts[known], names, columns["sketch"].total)]
     batch = Batch(
         rows=accepted.size,

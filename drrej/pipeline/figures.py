@@ -547,9 +547,9 @@ def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> t
     Rows without a label have -1 in its place. Without the labels of all rejected rows nothing is known of cases that
     were missed.
     """
-    names, threshold = rejector.class_titles, rejector.need_threshold()
+    threshold, titles = rejector.need_threshold(), list(rejector.class_titles)
     predictions, labels, accepted = columns["prediction"], columns["label"], columns["accepted"]
-    parts, names = (predictions, names) if drawn_by(rejector) is None else numbered(columns["group"])
+    parts, names = (predictions, titles) if drawn_by(rejector) is None else numbered(columns["group"])
     known = accepted & (labels != -1)
     count = partial(np.bincount, minlength=len(names))
     rows, drawn = count(parts[accepted]), count(parts[known])

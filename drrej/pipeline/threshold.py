@@ -318,7 +318,8 @@ def _promised(
         found = choose_cutoffs(rule.promises, names, rows, path, delta, ratio.error_blocks)
     except Infeasible as verdict:
         sure = "" if rule.confidence is None else f" `confidence={rule.confidence:g}`"
-        raise Infeasible(f"{rule.asked}{sure}: {verdict}") from None
+        words = str(verdict).removeprefix(rule.asked)
+        raise Infeasible(f"{rule.asked}{sure}{words if str(verdict) != words else f': {words}'}") from None
     whole = "; ".join(f"all rows predicted '{name}' are rejected: {why}" for name, why in found.rejected.items())
 
     def group(name: str, cutoff: float, chosen: Any) -> GroupThreshold:

@@ -30,7 +30,7 @@ from drrej.report.words import (
 _COLOURS = {"met": 32, "pass": 32, "certified": 32, "missed": 31, "fail": 31, "inconclusive": 33, "detected": 33}
 """ANSI colours of verdicts: green, red and yellow."""
 _BOLD, _DIM = 1, 2
-_MOST_PROMISES = 5
+_MOST_PROMISES, _LONG = 5, 50
 
 
 def render_brief(report: Report, heading: str, last: Sequence[tuple[str, str]] = (), colour: bool = False) -> str:
@@ -99,8 +99,11 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
         wishes = [_wish(promise, report.cutoff_by) for promise in promises]
         if target.confidence is not None:  # what holds for new rows, and what these rows say of it, are two things
             limits = {limit_words(promise, TYPESET) for promise in promises}
-            limit = ", ".join(wishes) if len(wishes) < 3 else f"all {len(wishes)} limits"
-            limit = f"{printable(*limits)} in each group" if len(limits) == 1 < len(wishes) else limit
+            limit = "both limits" if len(wishes) == 2 else f"all {len(wishes)} limits"
+            if len(limits) == 1 < len(wishes):
+                limit = f"{printable(*limits)} in each group"
+            elif len(shown := ", ".join(wishes)) < _LONG:
+                limit = shown
             sure = f"for new rows, with confidence {exact_percent(target.confidence)}"
             yield "Target", limit, "certified", sure
         for promise, wish in zip(promises[:_MOST_PROMISES], wishes, strict=False):
