@@ -182,7 +182,7 @@ def choose_cutoffs(
             beside = f" beside {why}" if why else ""
             raise Infeasible(f"{every.asked}{beside} cannot be kept: {_no_class(*mine, share['precise'])}")
         why = why if point == held[-1] else every.asked
-        point = _cheapest(held[held > first] if held[-1] > first else held, scores, rows.cost)
+        point = _cheapest(held, float(np.nextafter(first, np.inf)), scores, rows.cost)
     elif not upper and not risks and rows.cost is None:  # a coverage or a budget alone: as many reviews as that allows
         point = float(np.min(scores, where=scores > first, initial=math.inf))
     cutoffs, rejected = np.minimum(path.cutoffs(point), rows.flat), dict[str, str]()
@@ -197,13 +197,9 @@ def choose_cutoffs(
         held = np.minimum(held, rows.flat)
         held = np.append(REJECT_ALL, held[held <= last])
         costs = None if rows.cost is None else rows.cost[places[number]]
-        cutoffs[number] = _cheapest(held[held >= floor[number]] if held[-1] >= floor[number] else held, losses, costs)
+        cutoffs[number] = _cheapest(held, floor[number], losses, costs)
         if cutoffs[number] == REJECT_ALL:
-            none = (
-                f"{why} allows none of its cutoffs"
-                if held[-1] == REJECT_ALL
-                else "accepting any costs more than reviewing"
-            )
+            none = f"{why} allows none of its cutoffs" if held[-1] == REJECT_ALL else _TOO_DEAR
             rejected[names[number]] = reason or none
     if len(rejected) == len(names):
         raise Infeasible("; ".join(f"class '{name}': {reason}" for name, reason in rejected.items()))
@@ -216,15 +212,19 @@ def choose_cutoffs(
     if short and rows.cost is not None:  # nothing cheaper will do
         return choose_cutoffs(asked, names, replace(rows, cost=None), path, delta, blocks)
     if short:
-        takes = "" if len(asked) == len(goals) else "; that coverage is what the reviewers' mistakes take"
+        takes = _REVIEWED if len(asked) < len(goals) else ""
         raise Infeasible(_no_coverage(lower, why or "a ratio of 0", accepted, scores.size, share["lower"]) + takes)
     return Chosen(cutoffs, rejected)
 
 
-def _cheapest(cutoffs: Floats, losses: Floats, costs: Floats | None) -> float:
-    """Of ascending cutoffs the one below which rows cost least; the last of equal ones, and without costs."""
-    if costs is None or not losses.size:
+def _cheapest(cutoffs: Floats, least: float, losses: Floats, costs: Floats | None) -> float:
+    """Of ascending cutoffs the one below which rows cost least; the last of equal ones, and without costs.
+
+    It is at or above `least`, if any is.
+    """
+    if costs is None or not losses.size or cutoffs[-1] < least:
         return float(cutoffs[-1])
+    cutoffs = cutoffs[cutoffs >= least]
     curve = MeanCurve.of(losses, costs)
     sums = np.append(0.0, curve.sums)[np.searchsorted(curve.losses, cutoffs)]
     return float(cutoffs[np.flatnonzero(sums <= sums.min() + 1e-12 * np.abs(costs).sum())[-1]])  # up to rounding
@@ -349,6 +349,9 @@ def _by_class(risks: Mapping[int, float], rows: PromiseRows, delta: float | None
 
 
 # What to say where a promise cannot be kept
+
+_TOO_DEAR = "accepting any costs more than reviewing"
+_REVIEWED = "; reviewers' mistakes take the rest of the overall risk, and that coverage"
 
 
 def _no_class(losses: Floats, wrong: Booleans, risk: float, delta: float | None) -> str:

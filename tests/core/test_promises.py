@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
@@ -319,6 +320,27 @@ def test_promises_are_kept_among_four_classes(name: str) -> None:
     broken, coverage, _ = simulate(World.several(0.1), OF_FOUR[name], 2000, 60, 0.1)
     assert broken <= 0.1 + 3 * np.sqrt(0.09 / 60)
     assert coverage > 0.1
+
+
+@pytest.mark.filterwarnings("ignore")  # MAPIE warns where it certifies nothing
+def test_the_comparison_with_mapie_asks_both_for_the_same(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """On one division of the smallest data, and where the classes lie far apart, so that both certify both of them."""
+    pytest.importorskip("mapie")
+    from campaigns import compare_mapie
+
+    monkeypatch.setattr(compare_mapie, "DIVISIONS", 1)
+    compare_mapie.main(["breast-cancer 0"])
+    _, _, *lines = capsys.readouterr().out.splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [row[3] for row in cells] == ["drrej", "MAPIE, bonferroni_holm", "MAPIE, split_fixed_sequence"]
+    assert {row[1] for row in cells} == {"279"}
+    assert float(cells[0][4]) > 0 == float(cells[1][4])  # 279 rows are too few for both values
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=12_000)
+    probs = np.clip(np.where(labels, 0.9, 0.1) + rng.normal(size=12_000) / 15, 1e-9, 1 - 1e-9)
+    new = np.array([0.01, 0.1, 0.9, 0.99])
+    assert compare_mapie.by_mapie(probs, labels, new, "bonferroni_holm").tolist() == [0, 0, 1, 1]
+    assert compare_mapie.by_drrej(probs, labels, new).tolist() == [0, 0, 1, 1]
 
 
 def test_a_review_budget_is_kept_on_most_days() -> None:
