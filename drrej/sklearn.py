@@ -6,7 +6,7 @@ import contextlib
 import re
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from sklearn import get_config
@@ -18,11 +18,10 @@ from sklearn.utils.metadata_routing import MetadataRouter, MethodMapping, proces
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from drrej.api.fitting import ClassTarget, fit_rejector
+from drrej.api.fitting import ClassTarget, Target, fit_rejector, rule_of
 from drrej.api.rejector import ScoredArrays
 from drrej.core.calibrators import CalibratorName
 from drrej.core.reuse import content_keys
-from drrej.core.thresholds import one_rule
 from drrej.errors import DrrejWarning, DumpError
 
 __all__ = ["RejectingClassifier", "coverage_score"]
@@ -63,7 +62,8 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         `drrej.fit_rejector`. An accuracy or a risk may be a dictionary from classes to targets.
     promises : dict, optional
         Other targets of `drrej.fit_rejector`: `max_missed`, `overall_risk`, `reviewer_accuracy`, `reviews` and `per`,
-        which hold together, such as `{"max_missed": {"fraud": 0.05}}`; or `max_loss` alone.
+        which hold together, such as `{"max_missed": {"fraud": 0.05}}`, and `review_cost` and `error_cost` beside them;
+        or `max_loss` alone.
     confidence : float, optional
         Makes accuracy, risk or coverage a guarantee for new rows like these. It is for the fitted model itself, so it
         needs rows that this model has not seen: a prefit model, or a split into training and held-out rows.
@@ -142,7 +142,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             params = process_routing(self, "fit", **params).estimator.fit
         rules = {name: getattr(self, name) for name in ("accuracy", "risk", "coverage")}
         rules |= self.promises or {}
-        one_rule(rules, confidence=self.confidence)  # raises before any work
+        rule_of(cast(Target, rules | {"confidence": self.confidence}))  # raises before any work
         self.estimator_, self.classes_, held_out = self._held_out(X, y, params)
         self.reject_label_ = self._label_of_rejected()
         for name in ("n_features_in_", "feature_names_in_"):

@@ -117,10 +117,10 @@ def fit_rejector(
     Several promises together: `accuracy={"fraud": 0.9, "": 0.998}` of the accepted rows that are predicted as a class
     ("": every other class), `max_missed={"fraud": 0.05}` of the rows of a true class that are accepted as another one,
     `overall_risk` (with `reviewer_accuracy`) of all rows, `reviews=200` of `per=10000` rows, `coverage`, and an
-    `accuracy` or `risk` of all accepted rows. Each predicted class has its own cutoff then. `loss`, `alpha` and `lam`
-    are those of the command line, as are `normalize` and `floor` for probabilities, and `calibrator`: one
-    "temperature", or a weight and a bias per class ("vector", or "beta" of two classes), or what cross-validation
-    chooses ("auto").
+    `accuracy` or `risk` of all accepted rows. Each predicted class has its own cutoff then: the largest that keeps the
+    promises, or with `review_cost` the cheapest. `loss`, `alpha` and `lam` are those of the command line, as are
+    `normalize` and `floor` for probabilities, and `calibrator`: one "temperature", or a weight and a bias per class
+    ("vector", or "beta" of two classes), or what cross-validation chooses ("auto").
 
     With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
     where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair
@@ -140,7 +140,7 @@ def fit_rejector(
     >>> fit_rejector(scores=[0.9, 0.8, 0.6, 0.3] * 5, correct=[1, 1, 0, 0] * 5, accuracy=0.98).reject([0.85, 0.5])
     array([False,  True])
     """
-    rule, correct, lower_is_better = _rule(target), target.get("correct"), target.get("lower_is_better", False)
+    rule, correct, lower_is_better = rule_of(target), target.get("correct"), target.get("lower_is_better", False)
     if (labels is None) == (correct is None):
         raise OptionError("give either `labels` or, for scores of any kind, `correct`")
     if correct is None and lower_is_better:
@@ -217,7 +217,8 @@ def _check_numbers(**given: Any) -> None:
 _NO_TARGETS = ("groups", "correct", "lower_is_better", "model")
 
 
-def _rule(target: Target) -> Rule:
+def rule_of(target: Target) -> Rule:
+    """The rule of these targets; raises for what is unknown, no number, or a contradiction."""
     for name in target:
         if name not in Target.__annotations__:
             raise TypeError(f"fit_rejector() got an unexpected keyword argument '{name}'")

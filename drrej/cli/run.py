@@ -266,12 +266,14 @@ def _write(files: Mapping[str, OutputFile], found: ChosenThreshold, report: Repo
 
 def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, quiet: bool) -> None:
     """What there is to say of the rows and of the rejector that was made on them."""
+    from drrej.pipeline.split import SplitPart
     from drrej.pipeline.threshold import uncertified_words
 
     rule, no_promise = found.rejector.need_threshold().rule, None
-    if rule.confidence is not None and divided is not None and divided.group is not None:
+    part = rows.fit.options.split
+    if rule.confidence is not None and isinstance(part, SplitPart) and part.shared:
         no_promise = (
-            f"the guarantee takes rows as independent, but those of one '{divided.group}' may be alike; then it holds "
+            f"the guarantee takes rows as independent, but those of one '{part.group}' may be alike; then it holds "
             "less often than it says"
         )
     elif not rows.fresh and rule.kind in ("accuracy", "risk", "mean-cost", "promises"):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from drrej.core.certify import (
     ErrorBlocks,
@@ -26,7 +27,7 @@ from drrej.core.certify import (
     risk_starts,
     walk,
 )
-from drrej.core.curves import Curve
+from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import at_most, exact_decimal, lower_bound, rate_at_most, upper_bound, upper_bounds
 from drrej.core.thresholds import REJECT_ALL, Goal, class_risks, goals_by_class, with_reviewers
 from drrej.core.types import Booleans, Floats, Integers
@@ -42,7 +43,8 @@ BEFORE_ALL = -1.0
 class PromiseRows(Struct, frozen=True):
     """The rows at hand: loss, predicted class, true class (any other number if unknown); `flat`: rejected from there.
 
-    `once` is false for right rows that repeat others: they do not count in what limits errors.
+    `once` is false for right rows that repeat others: they do not count in what limits errors. `cost` is what accepting
+    a row costs beyond its review; without it as many rows as possible are accepted.
     """
 
     loss: Floats
@@ -50,6 +52,7 @@ class PromiseRows(Struct, frozen=True):
     label: Integers
     once: Booleans
     flat: float = math.inf
+    cost: Floats | None = None
 
     @property
     def wrong(self) -> Booleans:
@@ -151,8 +154,9 @@ def choose_cutoffs(
 ) -> Chosen:
     """The largest cutoffs along a path that keep all promises except with chance delta; None: on these rows.
 
-    Promises of a coverage alone take the smallest. `blocks` of other rows help to plan where tests start. Raises
-    Infeasible with the promise that fails, by how much, and what would be possible.
+    Promises of a coverage alone take the smallest, and rows with costs the cheapest: all cutoffs that are allowed keep
+    the promises at the same time. `blocks` of other rows help to plan where tests start. Raises Infeasible with the
+    promise that fails, by how much, and what would be possible.
 
     >>> rows = PromiseRows(np.arange(8) / 10, np.zeros(8, int), np.array([0, 0, 0, 0, 0, 1, 0, 1]), np.ones(8, bool))
     >>> found = choose_cutoffs([Goal("missed", 0.5, "1")], "01", rows, Path(np.array([1.0, 0.0])), None)
@@ -173,32 +177,57 @@ def choose_cutoffs(
         mine = scores[inside], wrong[inside], every.risk
         plan = blocks if path.is_plain else None
         held, _ = _allowed(*mine, _starts(int(inside.sum()), every.risk, share["precise"], least, plan))
-        if not (held <= point).any():
+        held = held[held <= point]
+        if not held.size:
             beside = f" beside {why}" if why else ""
             raise Infeasible(f"{every.asked}{beside} cannot be kept: {_no_class(*mine, share['precise'])}")
-        why, point = (why, point) if point in held else (every.asked, float(held[held <= point][-1]))
-    elif not upper and not risks:  # nothing but a coverage or a budget: as many reviews as that allows
+        why = why if point == held[-1] else every.asked
+        point = _cheapest(held, float(np.nextafter(first, np.inf)), scores, rows.cost)
+    elif not upper and not risks and rows.cost is None:  # a coverage or a budget alone: as many reviews as that allows
         point = float(np.min(scores, where=scores > first, initial=math.inf))
-    cutoffs, rejected = path.cutoffs(point), dict[str, str]()
-    for number, held, reason in _by_class(risks, rows, share["precise"]):
-        below = held[held <= cutoffs[number]]
-        cutoffs[number] = below[-1] if below.size else REJECT_ALL
-        if not below.size:
-            rejected[names[number]] = reason or f"{why} allows none of its cutoffs"
+    cutoffs, rejected = np.minimum(path.cutoffs(point), rows.flat), dict[str, str]()
+    floor = np.full(len(names), REJECT_ALL)
+    if lower:
+        floor = np.minimum(path.cutoffs(float(np.nextafter(first, np.inf))), rows.flat)
+    certified = {number: (held, reason) for number, held, reason in _by_class(risks, rows, share["precise"])}
+    places = by_class(rows.prediction, len(names))
+    for number in certified if rows.cost is None or every is not None else range(len(names)):
+        losses, last = rows.loss[places[number]], cutoffs[number]
+        held, reason = certified.get(number, (np.append(np.unique(losses)[1:], last), ""))
+        held = np.minimum(held, rows.flat)
+        held = np.append(REJECT_ALL, held[held <= last])
+        costs = None if rows.cost is None else rows.cost[places[number]]
+        cutoffs[number] = _cheapest(held, floor[number], losses, costs)
+        if cutoffs[number] == REJECT_ALL:
+            none = f"{why} allows none of its cutoffs" if held[-1] == REJECT_ALL else _TOO_DEAR
+            rejected[names[number]] = reason or none
     if len(rejected) == len(names):
         raise Infeasible("; ".join(f"class '{name}': {reason}" for name, reason in rejected.items()))
-    cutoffs = np.minimum(cutoffs, rows.flat)
     accepted = int(np.count_nonzero(rows.loss < cutoffs[rows.prediction]))
-    if not accepted:
-        raise Infeasible(f"{why} allows no row to be accepted")
     short = accepted < min(least, scores.size)
     if lower and delta is not None:  # accepting these very rows is not enough
-        floor = np.minimum(path.cutoffs(float(np.nextafter(first, np.inf))), rows.flat)
         short |= bool((cutoffs < floor).any()) or (least > accepted and math.isfinite(rows.flat))
+    if not accepted:
+        raise Infeasible(f"{why} allows no row to be accepted")
+    if short and rows.cost is not None:  # nothing cheaper will do
+        return choose_cutoffs(asked, names, replace(rows, cost=None), path, delta, blocks)
     if short:
-        takes = "" if len(asked) == len(goals) else "; that coverage is what the reviewers' mistakes take"
+        takes = _REVIEWED if len(asked) < len(goals) else ""
         raise Infeasible(_no_coverage(lower, why or "a ratio of 0", accepted, scores.size, share["lower"]) + takes)
     return Chosen(cutoffs, rejected)
+
+
+def _cheapest(cutoffs: Floats, least: float, losses: Floats, costs: Floats | None) -> float:
+    """Of ascending cutoffs the one below which rows cost least; the last of equal ones, and without costs.
+
+    It is at or above `least`, if any is.
+    """
+    if costs is None or not losses.size or cutoffs[-1] < least:
+        return float(cutoffs[-1])
+    cutoffs = cutoffs[cutoffs >= least]
+    curve = MeanCurve.of(losses, costs)
+    sums = np.append(0.0, curve.sums)[np.searchsorted(curve.losses, cutoffs)]
+    return float(cutoffs[np.flatnonzero(sums <= sums.min() + 1e-12 * np.abs(costs).sum())[-1]])  # up to rounding
 
 
 def shares_of_delta(goals: Sequence[Goal], delta: float | None) -> dict[str, float | None]:
@@ -321,6 +350,9 @@ def _by_class(risks: Mapping[int, float], rows: PromiseRows, delta: float | None
 
 # What to say where a promise cannot be kept
 
+_TOO_DEAR = "accepting any costs more than reviewing"
+_REVIEWED = "; reviewers' mistakes take the rest of the overall risk, and that coverage"
+
 
 def _no_class(losses: Floats, wrong: Booleans, risk: float, delta: float | None) -> str:
     """Why no cutoff of a predicted class keeps its risk."""
@@ -344,8 +376,9 @@ def _no_coverage(lower: Sequence[Goal], why: str, accepted: int, total: int, del
     """Which coverage or budget fails, and what would be possible beside the other promises."""
     possible = accepted / total if delta is None else lower_bound(accepted, total, delta)
     wish = " and ".join(goal.asked for goal in lower)
-    known = "" if delta is None else f", which is known to be at least {possible:.4g} of new rows,"
+    known = "" if delta is None else f" which is known to be at least {possible:.4g} of new rows,"
+    less = {"a lower coverage" if goal.what == "coverage" else "more reviews" for goal in lower}
     return (
-        f"{wish} cannot be kept: {why} allows {accepted} of {total} rows to be accepted{known} so about "
-        f"{1000 * (1 - possible):.0f} of 1000 are reviewed; promise a lower coverage, more reviews, or less of the rest"
+        f"{wish} cannot be kept: {why} allows {accepted} of {total} rows to be accepted,{known} so about "
+        f"{1000 * (1 - possible):.0f} of 1000 are reviewed; ask for {' and '.join(sorted(less))}, or less of the rest"
     )

@@ -153,9 +153,9 @@ class Rule(Stored, frozen=True):
     `coverage`, beside a risk or an accuracy, is to be reached as well; a confidence is then that of both together, see
     `core.certify`. The rules "mean-cost", "mse" and "mae" limit a mean, see `core.certify`; an error above `clip`
     counts as that, and with a confidence it is needed: nothing can be promised about the mean of errors without a
-    limit. The rule "promises" has no target of its own but some `promises`, which hold together. `reused` is what
-    `threshold` finds: true where rows that calibrate or fit have seen were used all the same; then nothing is
-    guaranteed.
+    limit. The rule "promises" has some `promises`, which hold together; its target is 0, or what a review costs where
+    the cheapest cutoffs are wanted that keep them. `reused` is what `threshold` finds: true where rows that calibrate
+    or fit have seen were used all the same; then nothing is guaranteed.
 
     >>> Rule("accuracy", 0.98).risk
     0.02
@@ -182,11 +182,11 @@ class Rule(Stored, frozen=True):
             "max-loss": (self.target > 0, "above 0"),
             "cost": (self.target > 0, "above 0"),
             **dict.fromkeys(MEAN_RULES, (self.target >= 0, "0 or more")),
-            PROMISES: (self.target == 0, "0: its targets are in `promises`"),
+            PROMISES: (self.target >= 0, "what a review costs, or 0"),
         }[self.kind]
         if not (inside and math.isfinite(self.target)):
             hint = "" if self.kind in ("tau", "max-loss", "cost", *MEAN_RULES) else as_share(self.target)
-            raise OptionError(f"{self.asked}: it must be {allowed}{hint}")
+            raise OptionError(f"`{self.parameter}={self.target:g}`: it must be {allowed}{hint}")
         if self.confidence is not None and not self.can_be_certified:
             raise OptionError(
                 f"`confidence` cannot be combined with `{self.parameter}`; it requires `accuracy`, `risk`, `coverage`, "
@@ -215,7 +215,7 @@ class Rule(Stored, frozen=True):
     def _check_prices(self) -> None:
         if self.error_cost is None:
             return
-        if self.kind != "cost":
+        if self.review_cost is None:
             raise OptionError("`error_cost` requires `review_cost`")
         if not (self.error_cost > 0 and math.isfinite(self.error_cost)):
             raise OptionError(f"`error_cost={self.error_cost:g}`: it must be above 0")
@@ -247,10 +247,15 @@ class Rule(Stored, frozen=True):
     @property
     def asked(self) -> str:
         """The target as a user gave it, for messages."""
-        if self.promises:
-            return " ".join(goal.asked for goal in self.promises)
-        both = "" if self.coverage is None else f" `coverage={self.coverage:g}`"
-        return f"`{self.parameter}={self.target:g}`{both}"
+        given = {} if self.promises else {self.parameter: self.target}
+        more = {"coverage": self.coverage, "review_cost": self.review_cost, "error_cost": self.error_cost}
+        given |= {name: value for name, value in more.items() if value is not None}
+        return " ".join([*(goal.asked for goal in self.promises), *(f"`{k}={v:g}`" for k, v in given.items())])
+
+    @property
+    def review_cost(self) -> float | None:
+        """What a rejected row costs, where the least total cost is wanted."""
+        return (self.target or None) if self.kind in ("cost", PROMISES) else None
 
     @property
     def uses_rows(self) -> bool:
@@ -261,7 +266,7 @@ class Rule(Stored, frozen=True):
     def needs_labels(self) -> bool:
         """Whether the rule looks at errors."""
         unlabelled = all(goal.is_lower for goal in self.promises)
-        return self.limits_errors or self.kind in ("cost", "mean-cost") or not unlabelled
+        return self.limits_errors or self.review_cost is not None or self.kind == "mean-cost" or not unlabelled
 
     @property
     def limits_a_mean(self) -> bool:
@@ -302,7 +307,7 @@ def one_rule(targets: Mapping[str, Target], **more: Any) -> Rule:
     """The one rule that has a target, by the names of parameters; a coverage may stand beside an accuracy or a risk.
 
     Targets of classes, missed cases, the overall error and a review budget may stand beside each other, and beside a
-    coverage and an accuracy or a risk.
+    coverage and an accuracy or a risk. A review cost may stand beside any of these.
 
     >>> one_rule({"accuracy": None, "risk": 0.02, "coverage": 0.8}).asked
     '`risk=0.02` `coverage=0.8`'
@@ -315,7 +320,8 @@ def one_rule(targets: Mapping[str, Target], **more: Any) -> Rule:
         if fields[name] is not None and other not in given:
             raise OptionError(f"`{name}` requires `{other}`")
     by_class = {name: each if isinstance(each, Mapping) else {"": each} for name, each in given.items()}
-    if any(name in _SEVERAL or set(each) != {""} for name, each in by_class.items()):
+    priced = "review_cost" in given and len(given) > 1
+    if priced or any(name in _SEVERAL or set(each) != {""} for name, each in by_class.items()):
         return _promises(by_class, fields, more)
     plain = {name: each[""] for name, each in by_class.items()}
     both = "coverage" in plain and (plain.keys() - {"coverage"}) in ({"accuracy"}, {"risk"})
@@ -325,7 +331,7 @@ def one_rule(targets: Mapping[str, Target], **more: Any) -> Rule:
         found = " and ".join(f"`{name}`" for name in plain) or "none"
         raise OptionError(
             f"give exactly one rule: {', '.join(names)} or {last} (found: {found}); only `coverage` may stand beside "
-            "`accuracy` or `risk`, and with them `max_missed`, `overall_risk` and `reviews`"
+            "`accuracy` or `risk`, and with them `max_missed`, `overall_risk`, `reviews` and `review_cost`"
         )
     ((name, target),) = plain.items()
     return Rule(name.removeprefix("review_").replace("_", "-"), target, coverage=coverage, **more)
@@ -337,14 +343,12 @@ _SEVERAL = {"max_missed": "missed", "overall_risk": "overall-risk", "reviews": "
 
 def _promises(given: Mapping[str, Mapping[str, float]], fields: Mapping[str, Any], more: Mapping[str, Any]) -> Rule:
     """Several promises as one rule."""
-    others = sorted(given.keys() - _SEVERAL.keys() - {*ERROR_RULES, "coverage"})
+    others = sorted(given.keys() - _SEVERAL.keys() - {*ERROR_RULES, "coverage", "review_cost"})
     if others:
         beside = ", ".join(f"`{name}`" for name in given if name != others[0])
-        why = "the least cost is one cutoff, which leaves nothing to choose; promise, and gate on the cost"
-        raise OptionError(
-            f"`{others[0]}` cannot be combined with {beside}" + (f": {why}" if "cost" in others[0] else "")
-        )
-    goals: list[Goal] = []
+        raise OptionError(f"`{others[0]}` cannot be combined with {beside}")
+    goals, given = list[Goal](), dict(given)
+    cost = Rule("cost", given.pop("review_cost")[""]).target if "review_cost" in given else 0.0
     for name, limits in given.items():
         what: Any = _SEVERAL.get(name, name)
         own = {"reviews": "per", "overall-risk": "reviewer_accuracy"}.get(what)
@@ -357,7 +361,7 @@ def _promises(given: Mapping[str, Mapping[str, float]], fields: Mapping[str, Any
     twice = [goal.group for goal in goals if goal.limits_errors]
     if len(set(twice)) < len(twice):
         raise OptionError("`accuracy` and `risk` are the same promise in other words; give one of them for each class")
-    return Rule(PROMISES, 0.0, promises=tuple(goals), **more)
+    return Rule(PROMISES, cost, promises=tuple(goals), **more)
 
 
 def risk_of(kind: str, target: float) -> float:

@@ -403,7 +403,7 @@ def _quantiles(key: str, quantiles: Sequence[float], rows: int) -> Iterator[Find
 def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     rule, groups = found.rule, found.groups
     yield "threshold.rule.kind", rule.kind != "mean-cost" or ratio.loss.is_cost, "contradicts 'ratio.loss'"
-    prices = rule.kind != "cost" or (rule.error_cost is None) == ratio.loss.is_cost
+    prices = rule.review_cost is None or (rule.error_cost is None) == ratio.loss.is_cost
     yield "threshold.rule.error_cost", prices, "contradicts 'ratio.loss': a cost matrix replaces it"
     certified = (rule.confidence is None) == (rule.method is None)
     yield "threshold.rule.confidence", certified, "contradicts 'threshold.rule.method'"

@@ -195,24 +195,24 @@ class Reviews(Stored, frozen=True, kw_only=True):
 
 
 class AuditRow(Stored, frozen=True, kw_only=True):
-    """The accepted rows predicted as one class: how many, how many were drawn and labelled, and those that are right.
+    """The accepted rows predicted as one class, or of one group: how many, how many have labels, how many are right.
 
-    The intervals hold for all classes together, at 95 %.
+    The intervals hold for all of them together, at 95 %.
     """
 
-    class_: str = field(name="class")
+    group: str
     accepted: Count
     labels: Count
-    precision: Proportion
+    accuracy: Proportion
 
 
 class Audited(Stored, frozen=True, kw_only=True):
-    """What a random sample of the accepted rows, drawn by predicted class, says of all of them."""
+    """What a random sample of the accepted rows, drawn by `cutoff_by` or predicted class, says of all of them."""
 
     labels: Annotated[Count, about("how many of them have a label", "higher", NONE)]
     accuracy: Annotated[Proportion, about("share of them whose prediction is right", "higher", SAMPLED)]
     risk: Annotated[Proportion, about("share of them whose prediction is wrong", "lower", SAMPLED)]
-    per_class: tuple[AuditRow, ...]
+    per_group: tuple[AuditRow, ...]
 
 
 class ConfusionRow(Stored, frozen=True, kw_only=True):

@@ -124,13 +124,6 @@ MEANS = {"mean-cost": "mean cost", "mse": "mean squared error", "mae": "mean abs
 def threshold_lines(rejector: Rejector) -> list[str]:
     """The decision, how it was chosen, and what is guaranteed."""
     threshold = rejector.need_threshold()
-    rule = f"`{threshold.rule.kind.replace('mean-', 'mean_')}={threshold.rule.target:g}`"
-    rule += "" if threshold.rule.coverage is None else f" and `coverage={threshold.rule.coverage:g}`"
-    if threshold.rule.promises:
-        rule = " and ".join(goal.asked for goal in threshold.rule.promises)
-    if threshold.rule.kind == "cost":
-        rule = f"`review_cost={threshold.rule.target:g}`"
-        rule += "" if threshold.rule.error_cost is None else f" `error_cost={threshold.rule.error_cost:g}`"
     share = f"{threshold.accepted} of {threshold.rows} rows ({100 * threshold.coverage:.2f} %)"
     if threshold.groups is None:
         lines = [f"decision: {_decision(threshold, rejector)}"]
@@ -140,7 +133,7 @@ def threshold_lines(rejector: Rejector) -> list[str]:
         lines += [f"  {group.group}: {_decision(group, rejector)}" for group in threshold.groups[:_MOST_GROUPS]]
         lines += ["  ..."] if len(threshold.groups) > _MOST_GROUPS else []
     expectation = "" if threshold.rule.confidence is not None else "; expect the same of rows like them"
-    lines.append(f"chosen by {rule}: accepts {share} of those it was chosen on{expectation}")
+    lines.append(f"chosen by {threshold.rule.asked}: accepts {share} of those it was chosen on{expectation}")
     if threshold.accuracy is not None:
         lines.append(f"accuracy there: {_g(threshold.accuracy)}")
     if threshold.mean is not None:

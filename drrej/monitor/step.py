@@ -27,7 +27,7 @@ from drrej.monitor.report import MonitorReport, monitor_report
 from drrej.monitor.state import KEPT_BATCHES, Batch, MonitorState, Parts, Reset, Settings
 from drrej.pipeline.collect import collect_scored
 from drrej.pipeline.figures import inverted, swapped
-from drrej.pipeline.score import Grouping, OnUnseen, Scored, Scorer, numbered
+from drrej.pipeline.score import Grouping, OnUnseen, Scored, Scorer, drawn_by, numbered
 from drrej.pipeline.source import Source, without_bad_files
 
 CONFIDENCE = 0.95
@@ -317,8 +317,8 @@ def count_batch(
 ) -> tuple[Batch, dict[str, Any]]:
     """A batch that has no name yet, and its columns: losses if `drift` is looked for, groups `by` a column.
 
-    Labels count where the dump or the file of labels has them; those of an `audit` so that each predicted class has
-    its share of the accepted rows. `before` looks for rows of the batch before.
+    Labels count where the dump or the file of labels has them; those of an `audit` so that each predicted class, or
+    group with a cutoff of its own, has its share of the accepted rows. `before` looks for rows of the batch before.
     """
     if not rejector.has_classes:
         raise OptionError("a monitor watches predictions of classes; the rejector is for a regression")
@@ -327,6 +327,8 @@ def count_batch(
     dump, labelled = _open(source, rejector)
     scorer = Scorer(rejector, dump, on_unseen=on_unseen_group)
     grouping = None if by is None else Grouping(by, rejector, dump)
+    parted = drawn_by(rejector) if audit else None
+    drawn = None if parted is None else Grouping(parted, rejector, dump)
 
     def of_rows(scored: Scored) -> dict[str, Any]:
         block = scored.block
@@ -334,9 +336,10 @@ def count_batch(
         found |= {} if not drift else {"drift": scored.drift}
         found |= {} if block.labels is None else {"label": block.labels}
         found |= {} if grouping is None else {"group": grouping.column(block, scored.prediction)}
+        found |= {} if drawn is None else {"drawn by": drawn.column(block, scored.prediction)}
         return found | ({} if before is None else {"looked up": before.look_up(scored.keys)})
 
-    keep = () if grouping is None else grouping.columns
+    keep = [name for each in (grouping, drawn) if each is not None for name in each.columns]
     columns = collect_scored(source, dump, scorer, of_rows, "counting", labelled, keep)
     accepted = columns["accepted"]
     known = np.flatnonzero(accepted & (columns["label"] != -1)) if labelled else np.empty(0, int)
@@ -347,8 +350,10 @@ def count_batch(
         doubt = inverted(label != prediction, accepted[truth]) if rejector.is_scored else doubt
         source.cautions[:] = [] if doubt is None else [doubt]
     if audit:
-        seen = columns["prediction"]
-        known = known[self_weighting(seen[accepted], seen[known], rejector.class_titles, columns["sketch"].total)]
+        parts, names = columns["prediction"], list(rejector.class_titles)
+        if drawn is not None:
+            parts, names = numbered(columns["drawn by"])
+        known = known[self_weighting(parts[accepted], parts[known], names, columns["sketch"].total)]
     batch = Batch(
         rows=accepted.size,
         accepted=int(np.count_nonzero(accepted)),
@@ -362,14 +367,14 @@ def count_batch(
 
 
 def self_weighting(accepted: Integers, drawn: Integers, names: Sequence[str], seed: int) -> Booleans:
-    """Which of the rows drawn for an audit count, so that each predicted class has its share of the accepted rows.
+    """Which of the rows drawn for an audit count, so that each predicted class or group has its share of them.
 
     Given these classes. The rest of a row is settled by chance, so that evidence holds exactly, see docs/proofs.md; the
     seed is the batch's own, or that chance would be the same every day.
     """
     rows, labels = (np.bincount(numbers, minlength=len(names)) for numbers in (accepted, drawn))
     if (missing := np.flatnonzero((rows > 0) & (labels == 0))).size:
-        raise MonitorError(f"`audited=True`: no row accepted as '{names[missing[0]]}' has a label; an audit needs one")
+        raise MonitorError(f"`audited=True`: no accepted row of '{names[missing[0]]}' has a label; an audit needs one")
     random = np.random.default_rng([accepted.size, drawn.size, seed])
     counts = np.min(labels[rows > 0] / rows[rows > 0], initial=1.0) * rows
     wanted = np.minimum(np.floor(counts) + (random.random(counts.size) < counts % 1.0), labels)

@@ -27,33 +27,38 @@ INCLUSION = "inclusion"
 _AT_A_TIME = 8192
 """Rows that are Python's at a time."""
 _LEAST, _HELD = 30, 256
-"""Rows of each predicted class that an audit draws if it is large enough, and that are held until it is drawn."""
+"""Rows of each group that an audit draws if it is large enough, and that are held until it is drawn."""
 
 
 class Audit(Struct, frozen=True):
-    """A random sample of the accepted rows, by predicted class: a share of them, below 1, or a number of rows."""
+    """A random sample of the accepted rows: a share of them, below 1, or a number of rows.
+
+    It is drawn `by` predicted class, by the column whose groups have cutoffs of their own, or (None) from all of them.
+    """
 
     size: float
     seed: int = 0
+    by: str | None = "prediction"
 
     def __post_init__(self) -> None:
         if not (0 < self.size < 1 or (self.size >= 1 and self.size == int(self.size))):
             raise OptionError(f"`audit={self.size:g}`: it must be a share between 0 and 1, or a number of rows")
 
     def allotted(self, accepted: Sequence[int]) -> list[int]:
-        """How many rows are drawn of so many accepted ones of each predicted class.
+        """How many rows are drawn of so many accepted ones of each group.
 
-        Up to half of the sample is spread evenly, so that each class has some; the rest goes by size.
+        Up to half of the sample is spread evenly, so that each group has some; the rest goes by size.
 
         >>> Audit(100).allotted([9000, 900, 5])
         [63, 20, 5]
         """
-        rows, classes = sum(accepted), len(accepted)
-        wanted = int(self.size) if self.size >= 1 else max(math.ceil(self.size * rows), classes)
-        if wanted < classes:
-            raise OptionError(f"`audit={wanted}`: it takes at least one row of each of {classes} predicted classes")
-        least = max(1, min(_LEAST, wanted // (2 * classes))) if classes else 0
-        return [min(each, least + (wanted - classes * least) * each // rows) for each in accepted]
+        rows, groups = sum(accepted), len(accepted)
+        wanted = int(self.size) if self.size >= 1 else max(math.ceil(self.size * rows), groups)
+        if wanted < groups:
+            whose = "predicted classes" if self.by == "prediction" else f"groups of '{self.by}'"
+            raise OptionError(f"`audit={wanted}`: it takes at least one row of each of {groups} {whose}")
+        least = max(1, min(_LEAST, wanted // (2 * groups))) if groups else 0
+        return [min(each, least + (wanted - groups * least) * each // rows) for each in accepted]
 
 
 class ReviewQueue:
@@ -63,8 +68,8 @@ class ReviewQueue:
     """
 
     def __init__(self, schema: pa.Schema, audit: Audit | None = None) -> None:
-        if audit is not None and "prediction" not in schema.names:
-            raise OptionError("`audit` draws rows by predicted class, and these rows have none")
+        if audit is not None and audit.by not in (None, *schema.names):
+            raise OptionError(f"`audit` draws rows by '{audit.by}', which is not in the mask; name it in `keep`")
         self._audit = audit
         self._accepted: dict[Any, int] = {}
         self._held: dict[Any, pa.Table] = {}
@@ -93,11 +98,12 @@ class ReviewQueue:
             self._hold(pa.Table.from_batches([accepted]), self._audit)
 
     def _hold(self, accepted: pa.Table, audit: Audit) -> None:
-        """Hold the rows of each predicted class with the smallest random numbers: no fewer than will be drawn."""
+        """Hold the rows of each group with the smallest random numbers: no fewer than will be drawn."""
         least, below = (_HELD, 2 * audit.size) if audit.size < 1 else (int(audit.size), 0.0)
-        predicted = accepted.column("prediction").combine_chunks().dictionary_encode()
-        for number, name in enumerate(predicted.dictionary.to_pylist()):
-            mine = accepted.filter(pa.array(predicted.indices.to_numpy() == number))
+        groups = pa.repeat("", accepted.num_rows) if audit.by is None else accepted.column(audit.by).combine_chunks()
+        groups = groups.dictionary_encode()
+        for number, name in enumerate(groups.dictionary.to_pylist()):
+            mine = accepted.filter(pa.array(groups.indices.to_numpy() == number))
             self._accepted[name] = self._accepted.get(name, 0) + mine.num_rows
             mine = pa.concat_tables([self._held[name], mine]) if name in self._held else mine
             keys = mine.column(INCLUSION).to_numpy()

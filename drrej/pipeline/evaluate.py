@@ -36,6 +36,7 @@ from drrej.pipeline.score import (
     Scorer,
     check_columns,
     copy_keys,
+    drawn_by,
     judge_rows,
     numbered,
     residual_columns,
@@ -63,7 +64,7 @@ class EvaluateOptions(Struct, frozen=True):
     rivals: Rivals = field(default_factory=Rivals)
     labels: bool = True
     audited: bool = False
-    """Labels are those of a random sample of the accepted rows by predicted class, and maybe of rejected rows."""
+    """Labels are those of a random sample of the accepted rows that `reject` drew, and maybe of rejected rows."""
     minutes: float | None = None
     """What the review of a row takes."""
     ood: str | None = None
@@ -120,7 +121,7 @@ class EvaluateOptions(Struct, frozen=True):
         held = {
             When.LABELS: self.labels,
             When.COSTS: self.labels and (rejector is None or rejector.need_ratio().loss.is_cost),
-            When.PRICES: self.labels and (rejector is None or rejector.need_threshold().rule.kind == "cost"),
+            When.PRICES: self.labels and (rejector is None or rejector.need_threshold().rule.review_cost is not None),
             When.OUTSIDE: self.ood is not None,
             When.AUDIT: self.audited,
             When.MINUTES: self.minutes is not None,
@@ -170,6 +171,10 @@ def evaluate(
         options = replace(options, points=list(dict.fromkeys(named)))
     of_classes = source if options.ood is None else compare.rows_where(source, options.ood, ood=False)
     if options.audited:
+        by = drawn_by(rejector) or options.by
+        if options.by not in (None, by):
+            raise OptionError(f"the audit was drawn by '{by}', as the cutoffs are; leave out `by={options.by}`")
+        options = replace(options, by=by)
         of_classes = replace(
             of_classes, options=replace(of_classes.options, keep_unlabelled=True, on_missing_label="skip")
         )

@@ -62,7 +62,7 @@ from drrej.documents.report import (
     WorstGroup,
 )
 from drrej.pipeline.collect import curve_of, pieces
-from drrej.pipeline.score import PREDICTION, numbered
+from drrej.pipeline.score import drawn_by, numbered
 
 RANKINGS = ("naurc", "failure_auroc", "fpr_at_95_tpr")
 AREAS = ("aurc", "e_aurc", "augrc")
@@ -421,11 +421,11 @@ def cost_sections(columns: Mapping[str, Any], rejector: Rejector) -> dict[str, A
     costs = columns.get("cost")
     if costs is not None:
         sections["cost"] = cost_per_row(costs, columns["loss"], columns["accepted"], prices)
-    if rule.kind == "cost" and rule.error_cost is not None:
+    if rule.error_cost is not None:
         costs, prices = np.where(columns["wrong"], rule.error_cost, 0.0), [0.0, rule.error_cost]
-    if rule.kind == "cost":
+    if rule.review_cost is not None:
         assert costs is not None
-        sections["total_cost"] = total_cost(columns["loss"], costs, columns["accepted"], rule.target, prices)
+        sections["total_cost"] = total_cost(columns["loss"], costs, columns["accepted"], rule.review_cost, prices)
     return sections
 
 
@@ -563,12 +563,13 @@ def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> t
     Rows without a label have -1 in its place. Without the labels of all rejected rows nothing is known of cases that
     were missed.
     """
-    names, threshold = rejector.class_names or tuple(map(str, range(rejector.classes))), rejector.need_threshold()
+    threshold, titles = rejector.need_threshold(), list(rejector.class_titles)
     predictions, labels, accepted = columns["prediction"], columns["label"], columns["accepted"]
+    parts, names = (predictions, titles) if drawn_by(rejector) is None else numbered(columns["group"])
     known = accepted & (labels != -1)
     count = partial(np.bincount, minlength=len(names))
-    rows, drawn = count(predictions[accepted]), count(predictions[known])
-    wrong = count(predictions[known & (labels != predictions)])
+    rows, drawn = count(parts[accepted]), count(parts[known])
+    wrong = count(parts[known & (labels != predictions)])
     share = report.coverage.accepted / report.rows
 
     def sampled(goal: Goal, level: float) -> tuple[float | None, float, float]:
@@ -602,13 +603,13 @@ def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> t
         labels=int(known.sum()),
         accuracy=_share(sampled(Goal("accuracy", 1.0), tail)),
         risk=_share(sampled(Goal("risk", 0.0), tail)),
-        per_class=tuple(
-            AuditRow(class_=names[n], accepted=int(rows[n]), labels=int(drawn[n]), precision=_share(found))
+        per_group=tuple(
+            AuditRow(group=names[n], accepted=int(rows[n]), labels=int(drawn[n]), accuracy=_share(found))
             for n, found in per
         ),
     )
     goals = rule.promises
-    if rule.limits_errors and threshold.by in (None, PREDICTION):
+    if rule.limits_errors:
         groups = [None] if threshold.by is None else [names[number] for number in every]
         goals = tuple(Goal("risk", rule.risk, group) for group in groups)
         goals += () if rule.coverage is None else (Goal("coverage", rule.coverage),)

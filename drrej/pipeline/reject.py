@@ -35,7 +35,7 @@ from drrej.outputs.dataset import Dataset, MaskRecord
 from drrej.outputs.destinations import OutputFile, check_outside
 from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
 from drrej.outputs.review import Audit, ReviewQueue, task_format, write_tasks
-from drrej.pipeline.score import OnUnseen, Scorer, check_kind
+from drrej.pipeline.score import OnUnseen, Scorer, check_kind, drawn_by
 from drrej.pipeline.source import Source, check_classes, left_out, remembered, without_bad_files
 
 
@@ -168,7 +168,8 @@ def _written(
     masking = Masking(rejector, dump, keep, options.on_unseen_group)
     allowed = options.on_bad_row == "reject"
     run = Pass("scoring", False, masking.columns, bad_rows_allowed=allowed, scores=masking.scorer.columns)
-    audit = None if options.audit is None else Audit(options.audit, options.seed)
+    by = drawn_by(rejector) or ("prediction" if rejector.has_predictions else None)
+    audit = None if options.audit is None else Audit(options.audit, options.seed, by)
     queue = None if review is None else ReviewQueue(masking.schema, audit)
     summary = PassSummary()
     read = partial(run_pass, function=masking, run=run, engine=source.engine, summary=summary)

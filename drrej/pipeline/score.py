@@ -453,6 +453,12 @@ class Grouping:
         return pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(names, pa.string()))
 
 
+def drawn_by(rejector: Rejector) -> str | None:
+    """The column whose groups an audit is drawn by, those with cutoffs of their own; None for the predicted class."""
+    by = rejector.need_threshold().by
+    return by if by != PREDICTION else rejector.columns.prediction if rejector.is_scored else None
+
+
 def numbered(groups: pa.DictionaryArray) -> tuple[Integers, list[str]]:
     """The group number of each row and the names of the groups that have rows, in the order of the names."""
     names, numbers = groups.dictionary.to_pylist(), groups.indices.to_numpy(zero_copy_only=False)

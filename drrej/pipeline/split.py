@@ -91,6 +91,8 @@ class SplitPart(Struct, frozen=True, eq=False):
     group: str | None = None
     copies: int = 0
     """Rows of the whole dump that have the same scores as another one, as far as near copies are found."""
+    shared: bool = False
+    """Whether some group has several rows."""
 
     @property
     def columns(self) -> Sequence[str]:
@@ -168,7 +170,8 @@ def split(source: Source, options: SplitOptions | None = None) -> list[Source]:
     counts = np.bincount(limits.part_of(keys, strata), minlength=len(shares))
     if not counts.all():
         raise DumpError(f"{dump.parts[0].name}: {keys.size} rows are too few to divide into {counts.size} parts")
-    whole = replace(limits, seed=options.seed, group=options.group, copies=copies)
+    shared = options.group is not None and np.unique(keys).size < keys.size
+    whole = replace(limits, seed=options.seed, group=options.group, copies=copies, shared=shared)
     parts = [replace(whole, number=number, rows=rows) for number, rows in enumerate(counts.tolist())]
     divided = [replace(source.options, split=part) for part in parts]
     return [replace(source, options=each, notes=Notes(), passed=Problems(), found=[*source.found]) for each in divided]

@@ -165,9 +165,9 @@ def _check(rule: Rule, rejector: Rejector, options: ThresholdOptions) -> None:
         raise OptionError("`mean_cost` is by a cost matrix; fit with `loss=cost`")
     if rule.kind in ("mse", "mae") and rejector.has_classes:
         raise OptionError(f"`{rule.kind}` is the error of a regression, but this rejector is for a classification")
-    if rule.kind == "cost" and rule.error_cost is None and not loss.is_cost:
+    if rule.review_cost is not None and rule.error_cost is None and not loss.is_cost:
         raise OptionError("`review_cost` needs `error_cost=E`, what an accepted error costs; or fit with `loss=cost`")
-    if rule.kind == "cost" and rule.error_cost is not None and loss.is_cost:
+    if rule.error_cost is not None and loss.is_cost:
         raise OptionError("the cost matrix of the loss says what errors cost; leave out `error_cost`")
     if options.allow_reuse and rule.confidence is None:
         raise OptionError("`allow_reuse=True` requires `confidence`")
@@ -206,7 +206,7 @@ def _collect(
             columns["value"] = regression_errors(residual_of(scored.block, residual), rule.kind, rule.clip)
         elif rule.error_cost is not None:
             columns["value"] = scored.wrong * np.float64(rule.error_cost)
-        elif rule.kind in ("cost", "mean-cost"):
+        elif rule.review_cost is not None or rule.kind == "mean-cost":
             columns["value"] = scored.cost
         if grouping is not None:
             columns["group"] = grouping.column(scored.block, scored.prediction)
@@ -305,7 +305,8 @@ def _promised(
     ratio, names, losses = rejector.need_ratio(), rejector.class_titles, columns["loss"]
     flat, wrong = ratio.density.flat_start, columns.get("wrong", np.zeros(losses.size, bool))
     limit = math.inf if flat is None else flat
-    rows = PromiseRows(losses, columns["prediction"], columns["label"], columns["once"], limit)
+    cost = None if rule.review_cost is None else columns["value"] - rule.review_cost
+    rows = PromiseRows(losses, columns["prediction"], columns["label"], columns["once"], limit, cost)
     confusions = None
     if ratio.confusions is not None:
         confusions = np.zeros((len(names), len(names)), np.int64)
@@ -317,7 +318,8 @@ def _promised(
         found = choose_cutoffs(rule.promises, names, rows, path, delta, ratio.error_blocks)
     except Infeasible as verdict:
         sure = "" if rule.confidence is None else f" `confidence={rule.confidence:g}`"
-        raise Infeasible(f"{rule.asked}{sure}: {verdict}") from None
+        words = str(verdict).removeprefix(rule.asked)
+        raise Infeasible(f"{rule.asked}{sure}{words if str(verdict) != words else f': {words}'}") from None
     whole = "; ".join(f"all rows predicted '{name}' are rejected: {why}" for name, why in found.rejected.items())
 
     def group(name: str, cutoff: float, chosen: Any) -> GroupThreshold:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from drrej.documents.figures import Promise
 from drrej.documents.gates import DRIFT_LEVEL, TARGET
 from drrej.documents.report import Report
 from drrej.errors import printable
@@ -29,7 +30,7 @@ from drrej.report.words import (
 _COLOURS = {"met": 32, "pass": 32, "certified": 32, "missed": 31, "fail": 31, "inconclusive": 33, "detected": 33}
 """ANSI colours of verdicts: green, red and yellow."""
 _BOLD, _DIM = 1, 2
-_MOST_PROMISES = 5
+_MOST_PROMISES, _LONG = 5, 50
 
 
 def render_brief(report: Report, heading: str, last: Sequence[tuple[str, str]] = (), colour: bool = False) -> str:
@@ -95,19 +96,21 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
     target = target_of(report)
     if target is not None:
         promises = sorted(target.promises, key=lambda each: each.verdict != target.verdict)
+        wishes = [_wish(promise, report.cutoff_by) for promise in promises]
         if target.confidence is not None:  # what holds for new rows, and what these rows say of it, are two things
-            limits = dict.fromkeys(limit_words(promise, TYPESET) for promise in target.promises)
-            whose = " in each group" if report.cutoff_by is not None and len(limits) < 3 else ""
-            limit = printable(", ".join(limits)) if len(limits) < 3 else f"all {len(limits)} limits"
+            limits = {limit_words(promise, TYPESET) for promise in promises}
+            limit = "both limits" if len(wishes) == 2 else f"all {len(wishes)} limits"
+            if len(limits) == 1 < len(wishes):
+                limit = f"{printable(*limits)} in each group"
+            elif len(shown := ", ".join(wishes)) < _LONG:
+                limit = shown
             sure = f"for new rows, with confidence {exact_percent(target.confidence)}"
-            yield "Target", f"{limit}{whose}", "certified", sure
-        for promise in promises[:_MOST_PROMISES]:
-            by = "class" if promise.what == "missed" else report.cutoff_by
-            whose = "" if promise.group is None else f"{by} {promise.group}: "
+            yield "Target", limit, "certified", sure
+        for promise, wish in zip(promises[:_MOST_PROMISES], wishes, strict=False):
             label, here = ("Target", "") if target.confidence is None else ("Check", " on these rows")
             more = settling_words(promise) or tie_words(promise)
             found = found_words(promise, TYPESET) + (f"; {more}" if more else "")
-            yield label, printable(f"{whose}{limit_words(promise, TYPESET)}{here}"), promise.verdict, found
+            yield label, f"{wish}{here}", promise.verdict, found
         if len(promises) > _MOST_PROMISES:
             yield "", f"and {len(promises) - _MOST_PROMISES} more", "", ""
     for gate in report.gates:
@@ -117,6 +120,12 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
     if p_value is not None:
         detected = p_value < DRIFT_LEVEL
         yield "Drift", "since the fit", "detected" if detected else "not detected", f"p = {p_value:.2g}"
+
+
+def _wish(promise: Promise, by: str | None) -> str:
+    """What was asked for, of which class or group."""
+    whose = "" if promise.group is None else f"{'class' if promise.what == 'missed' else by} {promise.group}: "
+    return printable(f"{whose}{limit_words(promise, TYPESET)}")
 
 
 def worst_lines(report: Report) -> Iterator[tuple[str, str]]:

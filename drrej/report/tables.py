@@ -321,10 +321,10 @@ def _classes(report: Report, style: Style) -> Iterator[Table]:
         yield Table("classes", "By class", header, rows, remark.removesuffix("; "))
     if report.audit is not None:
         drawn = [("all", report.coverage.accepted, report.audit.labels, report.audit.accuracy)]
-        drawn += [(row.class_, row.accepted, row.labels, row.precision) for row in report.audit.per_class]
+        drawn += [(row.group, row.accepted, row.labels, row.accuracy) for row in report.audit.per_group]
         rows = [[name, str(kept), str(labels), *_spread(share, style)] for name, kept, labels, share in drawn]
-        remark = "accepted rows by predicted class; the intervals of the classes hold for all of them together"
-        yield Table("audit", "Audit", ["predicted", "accepted", "labelled", "right", "95 % interval"], rows, remark)
+        by, remark = report.cutoff_by or "prediction", "the intervals of the parts hold for all of them together"
+        yield Table("audit", "Audit", [by, "accepted", "labelled", "right", "95 % interval"], rows, remark)
     if report.confusion is not None:
         names = columns = [row.class_ for row in report.confusion.rows]
         if max(map(len, names)) > _SHORT:

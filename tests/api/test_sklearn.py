@@ -247,6 +247,23 @@ def test_what_cannot_be_fitted(model: RejectingClassifier, error: type[Exception
         model.fit(X_TRAIN, Y_TRAIN)
 
 
+@pytest.mark.parametrize(
+    ("promises", "asked"),
+    [
+        ({"reviews": 300, "per": 1000}, "`reviews=300` `per=1000`"),
+        ({"overall_risk": 0.1, "reviewer_accuracy": 0.97}, "`overall_risk=0.1`"),
+        ({"max_missed": {3: 0.2}, "review_cost": 1.0, "error_cost": 20.0}, "`max_missed=3=0.2` `review_cost=1`"),
+    ],
+)
+def test_promises_take_what_belongs_to_them(promises: dict[str, Any], asked: str) -> None:
+    model = RejectingClassifier(GaussianNB(), promises=promises).fit(X_TRAIN, Y_TRAIN)
+    rule = model.rejector_.need_threshold().rule
+    assert rule.asked.startswith(asked)
+    assert rule.promises[0].reviewer_accuracy == promises.get("reviewer_accuracy")
+    assert (rule.review_cost, rule.error_cost) == (promises.get("review_cost"), promises.get("error_cost"))
+    assert 0 < model.coverage_ < 1
+
+
 def test_labels_that_a_prefit_model_does_not_know() -> None:
     known = KNeighborsClassifier().fit(X_TRAIN[Y_TRAIN < 5], Y_TRAIN[Y_TRAIN < 5])
     with pytest.raises(ValueError, match="not among the classes of the model"):

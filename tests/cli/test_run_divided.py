@@ -61,6 +61,9 @@ def test_rows_of_a_group_stay_together(tmp_path: Path, dump: str) -> None:
     assert outcome.code == 0
     assert "rows are divided by 'who': 210 to calibrate and fit, 840 to choose, 450 to test" in outcome.err
     assert "takes rows as independent, but those of one 'who' may be alike" in outcome.err
+    alone = run("run", dump, "--accuracy", "0.85", "--group", "id", "-o", str(tmp_path / "alone"))
+    assert "rows are divided by 'id'" in alone.err
+    assert "may be alike" not in alone.err  # each has one row
     _, counts = np.unique(read_columns(tmp_path / "out" / "mask.parquet")["who"], return_counts=True)
     assert set(counts.tolist()) == {5}
 

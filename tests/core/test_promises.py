@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import pytest
-from campaigns.simulate_class_promises import OF_FOUR, PROMISES, World, budget_kept, simulate
+from campaigns.simulate_class_promises import COSTS, OF_FOUR, PROMISES, World, budget_kept, simulate
 from conftest import more_trials
+from msgspec.structs import replace
 from scipy import stats
 
 from drrej.core.promises import Path, PromiseRows, choose_cutoffs, over_budget, path_of
@@ -95,6 +97,66 @@ def test_predictive_values_are_the_largest_of_each_class() -> None:
             points = [REJECT_ALL, *np.unique(rows.loss[mine]), np.inf]
             held = [p for p in points if kept(Goal("risk", risk, NAMES[number]), rows, np.full(3, p))]
             assert (rows.loss[mine] < found.cutoffs[number]).sum() == max((rows.loss[mine] < p).sum() for p in held)
+
+
+def priced(rows: PromiseRows, review: float = 1.0, error: float = 6.0) -> PromiseRows:
+    return replace(rows, cost=np.where(rows.wrong, error, 0.0) - review)
+
+
+def spent(rows: PromiseRows, cutoffs: np.ndarray) -> float:
+    assert rows.cost is not None
+    return float(rows.cost[rows.loss < cutoffs[rows.prediction]].sum())
+
+
+@pytest.mark.parametrize("goals", SETS, ids=lambda goals: " ".join(goal.asked for goal in goals))
+@pytest.mark.parametrize("delta", [None, 0.3])
+def test_the_cheapest_of_all_allowed_cutoffs_is_taken(goals: list[Goal], delta: float | None) -> None:
+    """Against every combination of cutoffs, each allowed by the promises as these are kept without a cost."""
+    binding = 0
+    for seed in range(12):
+        rows = priced(draw(seed, 24 if delta is None else 300, flat=0.9 if seed % 3 == 0 else math.inf))
+        path = path_of(goals, NAMES, np.full((3, 3), 5) + 100 * np.eye(3, dtype=int), rows.loss.size, 0.1)
+        try:
+            largest = choose_cutoffs(goals, NAMES, replace(rows, cost=None), path, delta).cutoffs
+            found = choose_cutoffs(goals, NAMES, rows, path, delta).cutoffs
+        except Infeasible:
+            continue
+        assert (found <= largest).all()
+        assert spent(rows, found) <= spent(rows, largest)
+        binding += spent(rows, found) < spent(rows, largest)
+        if delta is not None or any(goal.is_lower for goal in goals):
+            continue
+        assert all(kept(goal, rows, found) for goal in goals_by_class(goals, NAMES))
+        if any(goal.limits_errors and goal.group is None for goal in goals) and not class_risks(goals, NAMES):
+            points = [np.minimum(path.cutoffs(float(score)), rows.flat) for score in (*path.scores(rows), np.inf)]
+            choices = [each for each in points if (each <= largest).all()]
+        else:
+            own = [rows.loss[(rows.prediction == k) & (rows.loss < largest[k])] for k in range(3)]
+            choices = [
+                np.array(each) for each in itertools.product(*([-1, *mine, largest[k]] for k, mine in enumerate(own)))
+            ]
+        risks = [goal for goal in goals_by_class(goals, NAMES) if goal.limits_errors]
+        allowed = [
+            each
+            for each in choices
+            if all(kept(goal, rows, each) for goal in risks) and (rows.loss < each[rows.prediction]).any()
+        ]
+        assert spent(rows, found) == pytest.approx(min(spent(rows, each) for each in allowed))
+    assert binding or delta
+
+
+def test_where_no_row_is_worth_its_risk_that_is_said() -> None:
+    rows = priced(draw(0), review=1e-6)
+    with pytest.raises(Infeasible, match="class 'a': accepting any costs more than reviewing; class 'b'"):
+        choose_cutoffs([Goal("missed", 0.9, "a")], NAMES, replace(rows, cost=np.ones(60)), PLAIN, None)
+
+
+def test_a_coverage_is_kept_whatever_it_costs() -> None:
+    for seed in range(20):
+        rows = replace(draw(seed, 200), cost=np.ones(200))
+        found = choose_cutoffs([Goal("coverage", 0.7)], NAMES, rows, PLAIN, 0.1).cutoffs
+        alone = choose_cutoffs([Goal("coverage", 0.7)], NAMES, replace(rows, cost=None), PLAIN, 0.1).cutoffs
+        assert (rows.loss < found[rows.prediction]).tolist() == (rows.loss < alone[rows.prediction]).tolist()
 
 
 def test_certified_limits_are_exact_binomial_counts() -> None:
@@ -245,11 +307,41 @@ def test_promises_are_kept_in_a_simulated_world(name: str) -> None:
     assert broken * 60 <= stats.binom.ppf(0.9999, 60, 0.1)
 
 
+@pytest.mark.parametrize("costs", list(COSTS))
+def test_promises_are_kept_by_the_cheapest_cutoffs(costs: str) -> None:
+    """Whatever the costs, even those that pay for errors: every cutoff to choose from keeps the promises."""
+    prices = COSTS[costs]
+    broken, coverage, _ = simulate(World.rare(0.1, waves=prices.waves), PROMISES["values"], 4000, 60, 0.1, prices)
+    assert broken * 60 <= stats.binom.ppf(0.9999, 60, 0.1)
+    assert coverage > 0.01
+
+
 @pytest.mark.parametrize("name", [more_trials("values"), "missed, overall, reviews"])
 def test_promises_are_kept_among_four_classes(name: str) -> None:
     broken, coverage, _ = simulate(World.several(0.1), OF_FOUR[name], 2000, 60, 0.1)
     assert broken <= 0.1 + 3 * np.sqrt(0.09 / 60)
     assert coverage > 0.1
+
+
+@pytest.mark.filterwarnings("ignore")  # MAPIE warns where it certifies nothing
+def test_the_comparison_with_mapie_asks_both_for_the_same(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    """On one division of the smallest data, and where the classes lie far apart, so that both certify both of them."""
+    pytest.importorskip("mapie")
+    from campaigns import compare_mapie
+
+    monkeypatch.setattr(compare_mapie, "DIVISIONS", 1)
+    compare_mapie.main(["breast-cancer 0"])
+    _, _, *lines = capsys.readouterr().out.splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert [row[3] for row in cells] == ["drrej", "MAPIE, bonferroni_holm", "MAPIE, split_fixed_sequence"]
+    assert {row[1] for row in cells} == {"279"}
+    assert float(cells[0][4]) > 0 == float(cells[1][4])  # 279 rows are too few for both values
+    rng = np.random.default_rng(0)
+    labels = rng.integers(2, size=12_000)
+    probs = np.clip(np.where(labels, 0.9, 0.1) + rng.normal(size=12_000) / 15, 1e-9, 1 - 1e-9)
+    new = np.array([0.01, 0.1, 0.9, 0.99])
+    assert compare_mapie.by_mapie(probs, labels, new, "bonferroni_holm").tolist() == [0, 0, 1, 1]
+    assert compare_mapie.by_drrej(probs, labels, new).tolist() == [0, 0, 1, 1]
 
 
 def test_a_review_budget_is_kept_on_most_days() -> None:

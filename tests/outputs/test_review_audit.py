@@ -121,9 +121,9 @@ def test_an_audit_judges_the_target_without_most_labels(world: dict[str, Any]) -
     sizes = [int((~mask["rejected"] & (mask["prediction"] == number)).sum()) for number in range(CLASSES)]
     right = [np.mean(labels[drawn][part] == mask["prediction"][drawn][part]) for part in parts]
     assert report.audit.accuracy.value == pytest.approx(np.average(right, weights=sizes), rel=1e-12)
-    for row, part, share in zip(report.audit.per_class, parts, right, strict=True):
+    for row, part, share in zip(report.audit.per_group, parts, right, strict=True):
         hits, size = round(share * part.sum()), int(part.sum())
-        assert row.precision.lower == pytest.approx(lower_bound(hits, size, 0.025 / CLASSES), rel=1e-9)
+        assert row.accuracy.lower == pytest.approx(lower_bound(hits, size, 0.025 / CLASSES), rel=1e-9)
     (promise,) = report.target.promises
     assert promise.what == "risk"
     assert promise.value == pytest.approx(1 - report.audit.accuracy.value)
@@ -150,6 +150,87 @@ def test_missed_cases_are_known_from_an_audit_and_all_reviews(world: dict[str, A
             truth = np.mean((~mask["rejected"] & (mask["prediction"] != 1))[mine])
             assert promise.lower <= truth <= promise.upper
             assert promise.value == pytest.approx(truth, abs=0.05)
+
+
+@pytest.fixture(scope="module")
+def regions(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Cutoffs by region, of which one is rare and does worse."""
+    folder = tmp_path_factory.mktemp("regions")
+    logits, labels = make_model(ROWS, CLASSES, 6)
+    region = np.where(np.arange(ROWS) % 20 == 0, "rare", np.where(np.arange(ROWS) % 3 == 0, "b", "a"))
+    worse = (region == "rare") & (np.random.default_rng(1).random(ROWS) < 0.05)
+    labels = np.where(worse, (labels + 1) % CLASSES, labels)
+    extra = {"id": pa.array(np.arange(ROWS)), "region": pa.array(region)}
+    dump = write_dump(folder / "d.parquet", logits, labels, extra=extra)
+    pq.write_table(pq.read_table(dump).drop_columns("label"), folder / "bare.parquet")
+    rule = drrej.Rule("accuracy", 0.75)
+    by = drrej.ThresholdOptions(by="region")
+    rejector = drrej.threshold(source(dump), make_rejector(source(dump), ("accuracy", 0.8)), rule, by)
+    rejector.save(folder / "r.json")
+    mask = write_mask(source(dump), rejector, folder / "m.parquet")
+    return {"folder": folder, "rejector": rejector, "labels": labels, "mask": mask, "region": region}
+
+
+def test_an_audit_is_drawn_by_the_groups_that_have_cutoffs(regions: dict[str, Any], tmp_path: Path) -> None:
+    """The sample, its chances, the weighted report and its verdicts, and the monitor, each counted again."""
+    folder, labels, region = regions["folder"], regions["labels"], regions["region"]
+    accepted, predicted = ~regions["mask"]["rejected"], regions["mask"]["prediction"]
+    drawn = [row for row in draw(regions, "--audit", "400") if row["inclusion"] is not None]
+    ids, right, sizes = np.array([row["id"] for row in drawn]), {}, {}
+    for name in ("a", "b", "rare"):
+        mine = [row for row in drawn if row["region"] == name]
+        sizes[name] = int((accepted & (region == name)).sum())
+        assert len(mine) >= 30
+        assert {row["inclusion"] for row in mine} == {len(mine) / sizes[name]}
+        part = ids[region[ids] == name]
+        right[name] = int((labels[part] == predicted[part]).sum()), part.size
+    pq.write_table(pa.table({"id": ids, "label": labels[ids]}), tmp_path / "answers.parquet")
+    answers = ("--labels-from", tmp_path / "answers.parquet", "--join-on", "id", "--audited")
+    asked = ("evaluate", folder / "bare.parquet", "-r", folder / "r.json", *answers)
+    report = drrej.Report.from_json(succeed(*asked, "--format", "json").decode())
+    shares = [hits / rows for hits, rows in right.values()]
+    assert report.audit.accuracy.value == pytest.approx(np.average(shares, weights=list(sizes.values())))
+    assert [row.group for row in report.audit.per_group] == ["a", "b", "rare"]
+    assert {promise.group: promise.value for promise in report.target.promises} == pytest.approx(
+        {name: 1 - hits / rows for name, (hits, rows) in right.items()}
+    )
+    hits, rows = right["rare"]
+    assert report.target.promises[2].upper == pytest.approx(1 - lower_bound(hits, rows, 0.025 / 3))
+    assert "region  accepted" in succeed(*asked, "--verbose").decode()
+    assert "the audit was drawn by 'region'" in fail(*asked, "--report-by", "prediction")
+    watched = ("monitor", tmp_path / "s.json", folder / "bare.parquet", "-r", folder / "r.json")
+    succeed(*watched, "--max-risk", "0.5", "--no-drift", "--batch", "one")
+    succeed(*watched, "--late", "one", *answers)
+    (batch,) = json.loads((tmp_path / "s.json").read_text())["batches"]
+    share = min(rows / sizes[name] for name, (_, rows) in right.items())
+    assert abs(batch["labels"] - share * accepted.sum()) < 3
+    without = ("reject", folder / "bare.parquet", "-r", folder / "r.json", "-o", folder / "m.parquet", "-f")
+    message = fail(*without, "--review", folder / "q.jsonl", "--audit", "9", "--keep", "id")
+    assert "--audit draws rows by 'region', which is not in the mask; name it in --keep" in message
+
+
+def test_rows_that_bring_a_score_are_drawn_from_all_accepted_ones(tmp_path: Path) -> None:
+    """A column of the file that is called "prediction" has nothing to do with it."""
+    rng = np.random.default_rng(2)
+    score = rng.random(3000)
+    right = rng.random(3000) < 0.4 + 0.6 * score
+    table = pa.table({"id": np.arange(3000), "score": score, "prediction": ["x", "y", "z"] * 1000, "correct": right})
+    pq.write_table(table, tmp_path / "d.parquet")
+    pq.write_table(table.drop_columns("correct"), tmp_path / "bare.parquet")
+    scores = ("--score", "score", "--correct", "correct")
+    succeed("calibrate", tmp_path / "d.parquet", *scores, "-o", tmp_path / "c.json")
+    succeed("fit", tmp_path / "d.parquet", *scores, "-r", tmp_path / "c.json", "-o", tmp_path / "f.json")
+    rule = ("-r", tmp_path / "f.json", "--accuracy", "0.85", "-o", tmp_path / "r.json")
+    succeed("threshold", tmp_path / "d.parquet", *scores, *rule)
+    drawn = [row for row in draw({"folder": tmp_path}, "--audit", "200") if row["inclusion"] is not None]
+    assert len({row["inclusion"] for row in drawn}) == 1
+    ids = np.array([row["id"] for row in drawn])
+    pq.write_table(pa.table({"id": ids, "correct": right[ids]}), tmp_path / "answers.parquet")
+    asked = ("evaluate", tmp_path / "bare.parquet", "-r", tmp_path / "r.json", "--correct", "correct")
+    answers = ("--labels-from", tmp_path / "answers.parquet", "--join-on", "id", "--audited", "--format", "json")
+    report = drrej.Report.from_json(succeed(*asked, *answers).decode())
+    assert report.audit.accuracy.value == pytest.approx(right[ids].mean())
+    assert report.audit.accuracy.lower == pytest.approx(lower_bound(int(right[ids].sum()), 200, 0.025))
 
 
 # Levels
@@ -196,7 +277,7 @@ def test_rows_that_count_in_a_monitor_have_the_shares_of_all() -> None:
     assert counts[1] == 6
     assert counts[2] in (0, 1)
     assert self_weighting(accepted, accepted, "abc", 0).all()
-    with pytest.raises(MonitorError, match="no row accepted as 'c' has a label"):
+    with pytest.raises(MonitorError, match="no accepted row of 'c' has a label"):
         self_weighting(accepted, drawn[:90], "abc", 0)
 
 

@@ -101,6 +101,48 @@ def test_a_gate_takes_every_promise_into_account(world: dict[str, str], tmp_path
     succeed("evaluate", world["test"], "-r", rejector, "--gate", "target")
 
 
+def test_of_all_cutoffs_that_keep_the_promises_the_cheapest_are_taken(world: dict[str, str], tmp_path: Path) -> None:
+    """The cost in the report is that of the mask, and no more than that of the largest coverage; gates know it."""
+    rule, costs, found = ["--max-missed", "fraud=0.2", "--confidence", "0.9"], [], []
+    for number, prices in enumerate(([], ["--review-cost", "2", "--error-cost", "200"])):
+        rejector, mask = tmp_path / f"{number}.json", tmp_path / f"{number}.parquet"
+        succeed("threshold", world["fresh"], "-r", world["fitted"], *rule, *prices, "-o", rejector, "--mask", mask)
+        rows = counts(mask)
+        costs.append(200 * (rows["accepted"] & rows["wrong"]).sum() + 2 * (~rows["accepted"]).sum())
+        fraud = rows["label"] == "fraud"
+        found.append((rows["accepted"] & rows["wrong"] & fraud).sum() / fraud.sum())
+    assert costs[1] < costs[0]
+    assert found[1] <= found[0] <= 0.2
+    assert "--review-cost 2 --error-cost 200" in succeed("inspect", rejector).decode()
+    report = json.loads(
+        succeed("evaluate", world["fresh"], "-r", rejector, "--format", "json", "--gate", "total_cost <= 2000")
+    )
+    assert report["total_cost"]["value"] == pytest.approx(1000 * costs[1] / 3000)
+    assert [promise["what"] for promise in report["target"]["promises"]] == ["missed"]
+    assert run_here("evaluate", world["fresh"], "-r", rejector, "--gate", "total_cost <= 1").returncode == 1
+
+
+def test_promises_with_a_cost_matrix(world: dict[str, str], tmp_path: Path) -> None:
+    """A missed fraud costs 100 and a false alarm 4: brute force over all pairs of cutoffs on these rows."""
+    (tmp_path / "costs.csv").write_text("0,4\n100,0\n")
+    fitted, mask = tmp_path / "fitted.json", tmp_path / "mask.parquet"
+    fit = ["fit", world["fit"], "-r", world["fitted"], "--loss", "cost", "--cost-matrix", tmp_path / "costs.csv"]
+    succeed(*fit, "-o", fitted)
+    asked = ["threshold", world["fresh"], "-r", fitted, "--accuracy", "fraud=0.7", "--review-cost", "1.5"]
+    assert "leave out --error-cost" in fail(*asked, "--error-cost", "5")
+    succeed(*asked, "--mask", mask)
+    rows = counts(mask)
+    cost = np.where(rows["wrong"], np.where(rows["label"] == "fraud", 100.0, 4.0), 0.0)
+    best = 0.0
+    for name in NAMES:
+        mine = rows["prediction"] == name
+        order = np.argsort(rows["loss"][mine])
+        errors, saved = np.cumsum(rows["wrong"][mine][order]), np.cumsum(1.5 - cost[mine][order])
+        allowed = errors <= 0.3 * np.arange(1, order.size + 1) if name == "fraud" else np.ones(order.size, bool)
+        best += max(0.0, *saved[allowed])
+    assert np.where(rows["accepted"], 1.5 - cost, 0.0).sum() == pytest.approx(best)
+
+
 def test_infeasible_is_exit_1_and_writes_nothing(world: dict[str, str], tmp_path: Path) -> None:
     out = tmp_path / "r.json"
     rule = ["--overall-risk", "0.001", "--coverage", "0.99", "--confidence", "0.9"]
