@@ -32,17 +32,6 @@ def mp_losses(row: Sequence[float], beta: float) -> dict[str, mp.mpf]:
         }
 
 
-def mp_norm_1(row: Sequence[float]) -> mp.mpf:
-    """With c the logits without their mean and M the largest c: the sum of the other c / M above 0."""
-    with mp.workdps(DIGITS):
-        finite = [mp.mpf(float(x)) for x in row if math.isfinite(x)]
-        mean = mp.fsum(finite) / len(finite)
-        c = sorted(x - mean for x in finite)
-        if len(c) == 1:
-            return mp.mpf(0)
-        return mp.fsum(max(x, 0) for x in c[:-1]) / c[-1] if c[-1] else mp.inf
-
-
 def softmax(logits: np.ndarray, temperature: float) -> np.ndarray:
     """Probabilities in float64."""
     z = np.asarray(logits, np.float64) / temperature

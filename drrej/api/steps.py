@@ -76,7 +76,7 @@ def evaluate(dump: Dump, rejector: AnyRejector, gates: Gates = (), options: Eval
     >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
     >>> report = evaluate("sample_data/test.parquet", rejector, ["accuracy >= 0.99"])
     >>> report.coverage.accepted, report.failed_gates
-    (1624, ())
+    (1625, ())
     """
     report = evaluating.evaluate(as_source(dump), as_document(rejector), as_gates(gates), options)
     tell(warnings_of(report))
@@ -102,7 +102,7 @@ def reject(
     >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     reject("sample_data/test.parquet", rejector, f"{folder}/mask.csv").rejected
-    436
+    435
     """
     source, document = as_source(dump), as_document(rejector)
     if not isinstance(output, str | os.PathLike):

@@ -47,21 +47,18 @@ class Scores(Struct, frozen=True):
         with np.errstate(invalid="ignore", over="ignore"):
             return self.beta * label_gaps(self.values, labels, self.largest)
 
-    def rivals(self, scale: float, entropy: bool = True) -> tuple[Floats, Floats | None]:
-        """The log-odds of an error at `scale` times the inverse temperature, and the entropy of the other classes.
+    def log_odds(self, scale: float) -> Floats:
+        """The log-odds of an error at `scale` times the inverse temperature.
 
-        The sums are over the rivals of the predicted class, relative to the largest: nothing underflows.
+        The sum is over the rivals of the predicted class, relative to the largest: nothing underflows.
         """
         beta = self.beta * scale
         others = self.values.copy()
         others[np.arange(self.prediction.size), self.prediction] = -np.inf
-        _, largest, (at,) = block_sums(others, [beta], [frozenset({"moment"} if entropy else ())], self.precision)
-        alone = largest == -np.inf
+        _, largest, (at,) = block_sums(others, [beta], [NOTHING], self.precision)
         with np.errstate(invalid="ignore"):
-            log_odds: Floats = np.where(alone, -np.inf, beta * (largest - self.largest) + at.log_weight)
-            if not entropy:
-                return log_odds, None
-            return log_odds, np.where(alone, 0.0, at.log_weight - at.moment / (1.0 + at.odds))
+            log_odds: Floats = np.where(largest == -np.inf, -np.inf, beta * (largest - self.largest) + at.log_weight)
+        return log_odds
 
     def tallies(self, labels: Integers, *parts: Booleans | None) -> list[CalibrationTally]:
         """What calibration figures of parts of the rows (None: of all) need; the gap sums must have `squares`."""

@@ -1,20 +1,18 @@
 """Learning a loss: the probability of an error from labelled rows, bounded so that no row moves far in the order.
 
-The rule and what it gains are in docs/theory.md: the odds of an error at a temperature to rank by, times a correction
-between e^-0.7 and e^0.7 by the predicted class and a few features of the logits.
+The rule and what it gains are in docs/theory.md: the odds of an error at a temperature to rank by, times a factor
+between e^-0.7 and e^0.7 for the predicted class.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import replace
 
 from drrej.core.calibrators import Scores
-from drrej.core.losses import PLAIN, ErrorModel, Feature, LearnedLoss, Loss, error_probability, feature_values
+from drrej.core.losses import MOST_CORRECTION, PLAIN, ErrorModel, LearnedLoss, Loss, error_probability
 from drrej.core.softmax import NOTHING, block_sums, label_gaps
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 
@@ -31,7 +29,10 @@ SCALE_ROWS = 1 << 13
 """Rows that the temperature to rank by is chosen on."""
 
 _WEAK, _RIDGE = 0.01, 30.0
-"""Penalties of the intercept and of the weights of standardised features."""
+"""Penalties of the intercept and of the weights of other inputs."""
+
+_MOST_SPREAD = 0.4
+"""Terms of the predicted classes are at most that many standard deviations of the log-odds, and `MOST_CORRECTION`."""
 
 _LEAST_VARIANCE = 1e-3
 """Where the predicted classes differ by less (in the log-odds of an error), they have no terms."""
@@ -45,32 +46,20 @@ _TOLERANCE = 1e-9
 
 
 def learn(scores: Scores, labels: Integers) -> Loss:
-    """The loss that labelled rows teach, or the zero-one loss where errors are too few; needs `FEATURE_NEEDS`."""
-    wrong = scores.prediction != labels
+    """The loss that labelled rows teach, or the zero-one loss where errors are too few."""
+    prediction, wrong = scores.prediction, scores.prediction != labels
     if np.count_nonzero(wrong) < FEWEST_ERRORS:
         return PLAIN["zero-one"]
     first = slice(SCALE_ROWS)
-    scale, noise = choose_scale(scores.values[first], scores.beta, labels[first], scores.precision)
-    log_odds, values = feature_values(scores, scale)
-    noisy = Noise(noise, scores.classes)
-    base = _within(log_odds)
-    alone = solve(base, np.ones((1, base.size)), scores.prediction, wrong, noisy)
-    variance = class_variance(base + alone[0], scores.prediction, wrong, noisy)
-    features, inputs = _standardised(values)
-    theta = solve(base, inputs, scores.prediction, wrong, noisy, variance)
-    weights, terms = theta[1 : len(inputs)], theta[len(inputs) :]
-    model = ErrorModel(
-        scale=scale,
-        intercept=0.0,
-        slope=1.0,
-        features={
-            name: Feature(float(weight / spread), low, high, center)
-            for (name, low, high, center, spread), weight in zip(features, weights, strict=True)
-        },
-        class_terms=tuple(map(float, terms)),
-    )
-    order = _within(model.order(log_odds, values, scores.prediction))
-    return LearnedLoss(_by_labels(model, order, wrong))
+    scale, share = choose_scale(scores.values[first], scores.beta, labels[first], scores.precision)
+    base, noise = _within(scores.log_odds(scale)), Noise(share, scores.classes)
+    ones = np.ones((1, base.size))
+    alone = solve(base, ones, prediction, wrong, noise)
+    variance = class_variance(base + alone[0], prediction, wrong, noise)
+    most = min(MOST_CORRECTION, _MOST_SPREAD * float(base.std()))
+    terms = np.clip(solve(base, ones, prediction, wrong, noise, variance)[1:], -most, most)
+    order = base + terms[prediction] if terms.size else base
+    return LearnedLoss(ErrorModel(scale, *_by_labels(order, wrong), tuple(map(float, terms))))
 
 
 def choose_scale(values: AnyFloats, beta: float, labels: Integers, precision: Precision) -> tuple[float, float]:
@@ -186,27 +175,11 @@ def _within(log_odds: Floats) -> Floats:
     return np.clip(log_odds, -_FARTHEST, _FARTHEST)
 
 
-def _standardised(features: Mapping[str, Floats]) -> tuple[list[tuple[str, float, float, float, float]], Floats]:
-    """Name, range, mean and standard deviation of the features that vary; inputs to fit: 1, and the features."""
-    kept, rows = [], [np.ones(len(next(iter(features.values()))))]
-    for name, values in features.items():
-        finite = values[np.isfinite(values)]  # a class of probability 0 makes a distance infinite
-        if not finite.size:
-            continue
-        low, high = float(finite.min()), float(finite.max())
-        clipped = np.clip(values, low, high)
-        center, spread = float(clipped.mean()), float(clipped.std())
-        if spread > 1e-9 * max(abs(center), 1.0):
-            kept.append((name, low, high, center, spread))
-            rows.append((clipped - center) / spread)
-    return kept, np.stack(rows)
-
-
-def _by_labels(model: ErrorModel, order: Floats, wrong: Booleans) -> ErrorModel:
-    """The same order of rows with an intercept and a slope by which the loss is the chance of an error by the labels.
+def _by_labels(order: Floats, wrong: Booleans) -> tuple[float, float]:
+    """The intercept and slope by which the loss is the chance of an error by the labels; rows keep their order.
 
     These may be wrong, but nothing else tells how many errors there are. The slope is drawn to 1 and stays above 0.
     """
     inputs = np.stack([np.ones(order.size), order])
     intercept, more = solve(order, inputs, np.zeros(order.size, np.int64), wrong, Noise(0.0, 2))
-    return replace(model, intercept=float(intercept), slope=max(0.05, 1.0 + more))
+    return float(intercept), max(0.05, 1.0 + float(more))

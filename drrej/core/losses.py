@@ -7,7 +7,7 @@ was fitted to labelled rows (`drrej.core.learned_loss`), a cost comes from a mat
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -237,28 +237,6 @@ class CostLoss(Loss, frozen=True, dict=True):
             raise OptionError("`cost_matrix`: costs are finite and not negative")
 
 
-FEATURES = ("rivals", "distance", "log_distance", "crowd")
-"""What a learned loss may look at besides the odds of an error; see `feature_values`."""
-
-FEATURE_NEEDS: Needs = frozenset({"gap_total", "norm_1"})
-
-
-def feature_values(scores: Scores, scale: float, wanted: Collection[str] = FEATURES) -> tuple[Floats, dict[str, Any]]:
-    """The log-odds of an error at the temperature to rank by, and the features that are wanted, by name.
-
-    These are the entropy of the rivals, the mean calibrated gap from the largest logit to the others, its logarithm,
-    and ln(||c||_1 / M - 1), c the logits without their mean and M the largest: 0 where no other is above the mean.
-    """
-    log_odds, entropy = scores.rivals(scale, "rivals" in wanted)
-    found: dict[str, Any] = {"rivals": entropy}
-    if "distance" in wanted or "log_distance" in wanted:
-        distance = found["distance"] = scores.sums.gap_total * (-1.0 / (scores.classes - 1))
-        found["log_distance"] = np.log(distance + 1e-6)
-    if "crowd" in wanted:
-        found["crowd"] = np.log1p(2.0 * scores.sums.norm_1)
-    return log_odds, found
-
-
 def error_probability(log_odds: Floats) -> Floats:
     """1 / (1 + e^-x); keeps its relative precision however small it is."""
     if isinstance(log_odds, float):  # of one row
@@ -274,47 +252,17 @@ MOST_CORRECTION = 0.7
 """How far a learned loss may move the log-odds of an error: odds that differ by a factor of 4.1 keep their order."""
 
 
-def _within(values: Floats, low: float, high: float) -> Floats:
-    return min(max(values, low), high) if isinstance(values, float) else np.clip(values, low, high)
-
-
-class Feature(Stored, frozen=True):
-    """A feature's weight, and its range and mean on the fitted rows: beyond the range no row is carried away."""
-
-    weight: float
-    low: float
-    high: float
-    center: float
-
-    def of(self, values: Floats) -> Floats:
-        """What it adds to the log-odds of an error."""
-        added: Floats = (_within(values, self.low, self.high) - self.center) * self.weight
-        return added
-
-
 class ErrorModel(Stored, frozen=True):
-    """The log-odds of an error: those at a temperature to rank by, with a bounded correction, on a line.
+    """The log-odds of an error: those at a temperature to rank by, and a term for the predicted class, on a line.
 
-    `scale` is by how much the inverse temperature to rank by is larger than the calibrated one. The correction is the
-    sum of some features and of a term for the predicted class. Intercept and slope make a probability of the order.
+    `scale` is by how much the inverse temperature to rank by is larger than the calibrated one. Without terms all
+    classes are alike. Intercept and slope make a probability of the order.
     """
 
     scale: float
     intercept: float
     slope: float
-    features: dict[str, Feature]
     class_terms: tuple[float, ...]
-
-    def order(self, log_odds: Floats, features: Mapping[str, Floats], prediction: Integers) -> Floats:
-        """What rows are ordered by, from the log-odds at the temperature to rank by."""
-        correction: Any = 0.0
-        for name, feature in self.features.items():
-            correction = correction + feature.of(features[name])
-        if self.class_terms:
-            terms: Any = self.class_terms if isinstance(prediction, int) else np.array(self.class_terms)
-            correction = correction + terms[prediction]
-        order: Floats = log_odds + _within(correction, -MOST_CORRECTION, MOST_CORRECTION)
-        return order
 
 
 class LearnedLoss(Loss, frozen=True):
@@ -328,36 +276,30 @@ class LearnedLoss(Loss, frozen=True):
 
     learned: ErrorModel
 
-    @cached_property
-    def needs(self) -> Needs:
-        """The gap sums that its features take."""
-        return FEATURE_NEEDS if self.learned.features.keys() - {"rivals"} else NOTHING
-
     def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
         """The class of the largest score, and the probability that it is wrong."""
-        model = self.learned
-        log_odds, features = feature_values(scores, model.scale, model.features)
-        order = model.order(log_odds, features, scores.prediction)
-        return scores.prediction, error_probability(order * model.slope + model.intercept)
+        model, prediction = self.learned, scores.prediction
+        order = scores.log_odds(model.scale)
+        if model.class_terms:
+            terms: Any = model.class_terms if isinstance(prediction, int) else np.array(model.class_terms)
+            order = order + terms[prediction]
+        return prediction, error_probability(order * model.slope + model.intercept)
 
     def details(self) -> list[str]:
         """The model as a formula."""
         model = self.learned
-        parts = [f"{name} {feature.weight:+.3g}" for name, feature in model.features.items()]
-        if model.class_terms:
-            parts.append(f"predicted classes from {min(model.class_terms):+.3g} to {max(model.class_terms):+.3g}")
+        terms = model.class_terms or (0.0,)
         return [
-            f"learned: rows are ranked at the temperature divided by {model.scale:.3g}; log-odds are corrected by at "
-            f"most {MOST_CORRECTION} ({'; '.join(parts) or 'nothing'}), then {model.intercept:.3g} {model.slope:+.3g} x"
+            f"learned: rows are ranked at the temperature divided by {model.scale:.3g}; log-odds are corrected by "
+            f"{min(terms):+.3g} to {max(terms):+.3g} (predicted class), then {model.intercept:.3g} {model.slope:+.3g} x"
         ]
 
     def check(self, classes: int) -> None:
-        """The model must be of known parts, and for these classes."""
+        """The model must be one for these classes, with no term beyond the limit."""
         model = self.learned
-        if not set(model.features) <= set(FEATURES) or len(model.class_terms) not in (0, classes):
+        if len(model.class_terms) not in (0, classes):
             raise OptionError(f"`loss=learned`: the model is not one for {classes} classes")
-        ranges = all(feature.low <= feature.high for feature in model.features.values())
-        if not (ranges and model.slope > 0 and model.scale > 0):
+        if not (max(map(abs, model.class_terms), default=0.0) <= MOST_CORRECTION and model.slope > 0 < model.scale):
             raise OptionError("`loss=learned`: the model contradicts itself")
 
 

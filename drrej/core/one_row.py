@@ -19,14 +19,13 @@ from drrej.core.types import Precision
 MOST_CLASSES = 64
 """From here on a block of one row is as quick."""
 
-_MOMENT = frozenset({"moment"})
 _TINY = 2.0**-900
 _MOST = 1e30
 """Larger logits, after the scale, come near the end of float32."""
 
 
 class Unusual(Exception):  # noqa: N818 - no error: `row_scores` tells that a block is needed
-    """A row for the block's way: with NaN, infinities or huge scores, or all the same."""
+    """A row for the block's way: with NaN, infinities or huge scores."""
 
 
 class RowScores(Scores, frozen=True):
@@ -37,14 +36,12 @@ class RowScores(Scores, frozen=True):
         """Number of classes."""
         return int(self.values.size)
 
-    def rivals(self, scale: float, entropy: bool = True) -> tuple[Any, Any]:
+    def log_odds(self, scale: float) -> Any:
         """As those of rows."""
         beta, place = self.beta * scale, int(self.prediction)
         others = np.concatenate((self.values[:place], self.values[place + 1 :]))
-        _, largest, at = _sums(others, self.precision, beta, _MOMENT if entropy else NOTHING, self.values.size)
-        weight = float(at.log_weight)
-        log_odds = beta * (largest - self.largest) + weight
-        return log_odds, weight - at.moment / (1.0 + at.odds) if entropy else None
+        _, largest, at = _sums(others, self.precision, beta, NOTHING, self.values.size)
+        return beta * (largest - self.largest) + float(at.log_weight)
 
 
 def row_scores(calibrator: Any, logits: Any, needs: Needs, precision: Precision) -> RowScores:
@@ -88,14 +85,6 @@ def _sums(row: Any, precision: Precision, beta: float, needs: Needs, classes: in
     powers[place] = 0
     terms = powers.tolist()
     sums = {"odds": _total(terms, single, classes)}
-    if "gap_total" in needs:
-        sums["gap_total"] = _total(scaled.tolist(), single, classes)
-    if "norm_1" in needs:
-        mean = scaled.dtype.type(sums["gap_total"]) / -scaled.size
-        if mean == 0:
-            raise Unusual
-        above = _total(np.maximum(scaled + mean, 0).tolist(), single, classes)
-        sums["norm_1"] = float((scaled.dtype.type(above) - mean) / mean)
     if "runner_up" in needs:
         sums["runner_up"] = max(terms)
     if "squares" in needs:

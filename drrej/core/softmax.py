@@ -46,12 +46,8 @@ class GapSums:
     """Sum of u^2 e^u; comes with `moment`."""
     squares: Floats
     """Sum of e^2u."""
-    gap_total: Floats
-    """Sum of u."""
     runner_up: Floats
     """The largest e^u."""
-    norm_1: Floats
-    """With c the logits minus their mean and M the largest c: sum of the c / M above 0; comes with `gap_total`."""
 
     def __init__(self, **sums: Floats) -> None:
         self.__dict__.update(sums)
@@ -181,11 +177,6 @@ def _sum_up(sums: _Columns, beta: float, work: Sequence[AnyFloats], place: Integ
     """The sums of a chunk at one beta; see `_Gaps` for the arguments."""
     gaps, powers, spare, _ = work
     scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
-    if "gap_total" in sums:
-        total(scaled, None, sums["gap_total"])
-        np.copyto(sums["gap_total"], -np.inf, where=np.isnan(sums["gap_total"]))  # of a logit of -inf, in float64
-    if "norm_1" in sums:
-        _norm_1(sums, scaled, powers, axis, total)
     np.exp(scaled, out=powers)
     powers.reshape(-1)[place] = 0
     total(powers, None, sums["odds"])
@@ -200,28 +191,6 @@ def _sum_up(sums: _Columns, beta: float, work: Sequence[AnyFloats], place: Integ
             total(powers, scaled, sums["moment"])
     if "second_moment" in sums:
         total(np.multiply(powers, scaled, out=powers), scaled, sums["second_moment"])
-
-
-def _norm_1(sums: _Columns, scaled: AnyFloats, parts: AnyFloats, axis: int, total: _Total) -> None:
-    """The norm of a chunk (`parts` is room for it), without logits of -inf; infinite where all are the same."""
-    largest = sums["gap_total"] / -scaled.shape[axis]
-    finite = None
-    if not np.isfinite(sums["gap_total"]).all():
-        finite = scaled > -np.inf
-        scaled = np.where(finite, scaled, 0)
-        total(scaled, None, largest)
-        count = finite.sum(axis=axis, dtype=scaled.dtype)
-        largest /= -count
-        largest[count == 1] = 1  # a class alone is as sure as can be
-    np.add(scaled, np.expand_dims(largest, axis), out=parts)
-    if finite is not None:
-        np.copyto(parts, 0, where=~finite)
-    # zeros leave the largest as it is: where no other is above the mean, nothing is left
-    norm = sums["norm_1"]
-    total(np.maximum(parts, 0), None, norm)
-    norm -= largest
-    norm /= largest
-    np.copyto(norm, np.inf, where=np.isnan(norm))
 
 
 def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:

@@ -285,7 +285,7 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
         if isinstance(ratio, dict):
             for key in ("choice", "bounds", "effective_sample", "normalizer", "error"):
                 ratio.pop(key, None)
-            if isinstance(ratio.get("learned"), dict) and "base" in ratio["learned"]:
+            if isinstance(ratio.get("learned"), dict) and ratio["learned"].keys() & {"base", "features"}:
                 raise OptionError("its learned loss is of an older kind; run 'drrej fit' again")
         if isinstance(threshold := tree.get("threshold"), dict):
             groups = threshold.get("groups")

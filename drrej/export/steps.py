@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from drrej.core.confidence import FLAT, ScoreMap
 from drrej.core.inputs import BFLOAT16_TOLERANCE, FACE_VALUE, LOG_TOLERANCE, TOLERANCE
-from drrej.core.losses import MOST_CORRECTION, ErrorModel, LearnedLoss
+from drrej.core.losses import ErrorModel, LearnedLoss
 from drrej.core.ratio import DensityRatio, expm1
 from drrej.documents.rejector import Rejector
 from drrej.errors import OptionError
@@ -89,7 +89,7 @@ def decision_of(rejector: Rejector) -> Decision:
     else:
         lines = [*_logits(rejector, lists), *_calibrated(rejector, lists)]
         lines += ["prediction = first(y)", "e[] = 0.0 if j == prediction else exp(u)", "odds = sum(e)"]
-        lines += _learned(loss.learned, rejector, lists) if isinstance(loss, LearnedLoss) else _PLAIN[loss.name]
+        lines += _learned(loss.learned, lists) if isinstance(loss, LearnedLoss) else _PLAIN[loss.name]
     lines += _ratio(ratio.density)
     own = {group.group: _lowered(group.cutoff) for group in threshold.groups or ()}
     cutoffs: Any = _lowered(threshold.cutoff) if threshold.by is None else own
@@ -230,46 +230,19 @@ _PLAIN = {
 """From the odds of an error to the loss, as `drrej.core.losses` has them."""
 
 
-def _learned(model: ErrorModel, rejector: Rejector, lists: dict[str, Any]) -> list[str]:
-    """The learned loss, see `drrej.core.losses.feature_values`: rivals are the other classes."""
-    others, used = rejector.classes - 1, model.features
-    lines = [
+def _learned(model: ErrorModel, lists: dict[str, Any]) -> list[str]:
+    """The learned loss, see `drrej.core.losses.LearnedLoss`; the sum is over the other classes."""
+    order = "base"
+    if model.class_terms:
+        lists["TERMS"] = list(model.class_terms)
+        order = "(base + pick(TERMS, prediction))"
+    return [
         "gap[] = -inf if j == prediction else u",
         "nearest = max(gap)",
         "second = first(gap)",
-        f"v[] = -inf if gap == -inf else (gap - nearest) * {model.scale!r}",
-        "r[] = 0.0 if j == second else exp(v)",
-        "crowded = sum(r)",
-        "spread = log1p(crowded)",
-        f"base = -inf if nearest == -inf else nearest * {model.scale!r} + spread",
-    ]
-    if "rivals" in used:
-        lines += ["vr[] = r * v if r > 0.0 else 0.0", "rivals = spread - sum(vr) / (1.0 + crowded)"]
-    if used.keys() & {"distance", "log_distance"}:
-        lines += [f"distance = sum(u) * {-1.0 / others!r}", "log_distance = log(distance + 1e-06)"]
-    if "crowd" in used:
-        lines += [
-            "here[] = 1.0 if u > -inf else 0.0",
-            "kept[] = u if u > -inf else 0.0",
-            "mean = 1.0 if sum(here) == 1.0 else -sum(kept) / sum(here)",
-            "above[] = kept + mean if u > -inf and kept + mean > 0.0 else 0.0",
-            "twice = 0.0 if mean == 0.0 else 2.0 * ((sum(above) - mean) / (1.0 if mean == 0.0 else mean))",
-            "crowd = inf if mean == 0.0 else log1p(twice)",
-        ]
-    parts = []
-    for name, feature in used.items():
-        low, high = repr(feature.low), repr(feature.high)
-        parts.append(f"({name}_held - {feature.center!r}) * {feature.weight!r}")
-        lines.append(f"{name}_held = {low} if {name} < {low} else {high} if {name} > {high} else {name}")
-    if model.class_terms:
-        lists["TERMS"] = list(model.class_terms)
-        parts.append("pick(TERMS, prediction)")
-    most = repr(MOST_CORRECTION)
-    return [
-        *lines,
-        f"moved = {' + '.join(parts) or '0.0'}",
-        f"held = -{most} if moved < -{most} else {most} if moved > {most} else moved",
-        f"x = (base + held) * {model.slope!r} + {model.intercept!r}",
+        f"r[] = 0.0 if j == second or gap == -inf else exp((gap - nearest) * {model.scale!r})",
+        f"base = -inf if nearest == -inf else nearest * {model.scale!r} + log1p(sum(r))",
+        f"x = {order} * {model.slope!r} + {model.intercept!r}",
         *_CHANCE,
     ]
 

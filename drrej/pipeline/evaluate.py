@@ -149,7 +149,7 @@ def evaluate(
     >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
     >>> report = evaluate(Source("sample_data/test.parquet"), rejector, [Gate.parse("accuracy >= 0.97")])
     >>> report.coverage.accepted, report.rows, report.failed_gates
-    (1624, 2060, ())
+    (1625, 2060, ())
     """
     options = options or EvaluateOptions()
     threshold = rejector.need_threshold()

@@ -14,9 +14,10 @@ from drrej.core.certify import error_blocks
 from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
 from drrej.core.learned_loss import learn
-from drrej.core.losses import FEATURE_NEEDS, PLAIN, ErrorLoss, Loss, PlainLoss
+from drrej.core.losses import PLAIN, ErrorLoss, Loss, PlainLoss
 from drrej.core.ratio import MAX_ALPHA, fit_ratio
 from drrej.core.reuse import key_limit
+from drrej.core.softmax import NOTHING
 from drrej.core.types import Integers, Precision, Total
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import DumpError, OptionError
@@ -79,7 +80,7 @@ def _learned(source: Source, rejector: Rejector, name: str) -> Loss:
     if not rows["key"].size:
         raise DumpError(f"{dump.parts[0].name}: too few different rows to learn a loss from")
     order = np.lexsort((rows["label"], rows["key"]))
-    scores, _ = rejector.calibrator.scores(rows["logits"][order], FEATURE_NEEDS, rejector.precision)
+    scores, _ = rejector.calibrator.scores(rows["logits"][order], NOTHING, rejector.precision)
     return learn(scores, rows["label"][order])
 
 

@@ -114,7 +114,7 @@ def reject(
     ...     counts = reject(Source("sample_data/test.parquet"), rejector, file)
     ...     file.commit()
     >>> counts.rows, counts.rejected
-    (2060, 436)
+    (2060, 435)
     """
     started, options = time.monotonic(), options or MaskOptions()
     rejector.need_threshold()
@@ -323,7 +323,7 @@ def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions 
     >>> batch = next(pq.ParquetFile("sample_data/test.parquet").iter_batches(100))
     >>> scored = score_batch(batch, rejector)
     >>> scored.schema.names[-4:], scored.column("rejected").true_count
-    (['prediction', 'loss', 'ratio', 'rejected'], 20)
+    (['prediction', 'loss', 'ratio', 'rejected'], 21)
     """
     options = options or MaskOptions()
     rejector.need_threshold()

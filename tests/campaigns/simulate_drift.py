@@ -19,14 +19,15 @@ from drrej.core.calibrators import Scores, Temperature, minimise, nll_sums
 from drrej.core.curves import Curve
 from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
 from drrej.core.learned_loss import learn
-from drrej.core.losses import FEATURE_NEEDS, PLAIN, CostLoss, Loss
+from drrej.core.losses import PLAIN, CostLoss, Loss
 from drrej.core.ratio import fit_ratio
+from drrej.core.softmax import NOTHING
 
 LEVEL = 0.05
 MOST_ROWS = 2000
 """Of each part."""
 
-ALL = FEATURE_NEEDS.union(*(loss.needs for loss in PLAIN.values()))
+ALL = NOTHING.union(*(loss.needs for loss in PLAIN.values()))
 
 
 def p_values(logits: np.ndarray, labels: np.ndarray, rng: np.random.Generator) -> Iterator[tuple[str, str, float]]:

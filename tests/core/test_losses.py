@@ -10,7 +10,7 @@ import pytest
 from conftest import thorough
 from hypothesis import given
 from hypothesis import strategies as st
-from reference import mp_losses, mp_norm_1
+from reference import mp_losses
 
 from drrej.core import softmax as losses
 from drrej.core.losses import PLAIN as LOSSES
@@ -124,15 +124,6 @@ def test_uniform_rows_have_the_largest_loss() -> None:
             assert expected_losses(uniform, name)[0] == pytest.approx(expected, rel=1e-6)
 
 
-@pytest.mark.parametrize("classes", CLASSES[1:-1])
-def test_the_norm_agrees_with_mpmath(classes: int) -> None:
-    """It subtracts a mean: where all classes but one are alike, that costs digits in proportion to the classes."""
-    logits = rows_of_every_kind(classes, classes)[:10].astype(np.float32)
-    _, _, (sums,) = block_sums(logits, [1 / 1.7], [ALL_SUMS], "float64")
-    exact = [float(mp_norm_1(row)) for row in logits.astype(np.float64).tolist()]
-    np.testing.assert_allclose(sums.norm_1, exact, rtol=1e-12 * classes, atol=1e-12 * classes)
-
-
 # The result of a row depends on that row alone
 
 
@@ -155,7 +146,7 @@ def all_sums(logits: np.ndarray, precision: str = "auto") -> list[np.ndarray]:
     prediction, largest, sums = block_sums(logits, [0.37, 1.0], [ALL_SUMS] * 2, precision)
     arrays = [prediction, largest]
     for at in sums:
-        arrays += [at.odds, at.moment, at.squares, at.second_moment, at.gap_total, at.runner_up, at.norm_1]
+        arrays += [at.odds, at.moment, at.squares, at.second_moment, at.runner_up]
     return arrays
 
 
@@ -210,7 +201,7 @@ def test_long_rows_are_summed_in_pieces_of_fixed_length() -> None:
     together = all_sums(logits)
     assert same_bits(together, [np.concatenate(p) for p in zip(*(all_sums(r[None]) for r in logits), strict=True)])
     p = np.exp(logits.astype(np.float64) - logits.max(axis=1, keepdims=True))
-    np.testing.assert_allclose(together[9], p.sum(axis=1) - 1, rtol=1e-6)
+    np.testing.assert_allclose(together[7], p.sum(axis=1) - 1, rtol=1e-6)
 
 
 @pytest.mark.parametrize("precision", ["auto", "float64"])

@@ -195,12 +195,8 @@ CONTRADICTIONS: list[tuple[str, str, Any, str]] = [
     ("cost", "ratio/costs/0", [1.0], "'ratio.loss' is out of range"),
     ("learned", "ratio/learned/scale", 0.0, "'ratio.loss' is out of range"),
     ("learned", "ratio/learned/slope", -1.0, "'ratio.loss' is out of range"),
-    (
-        "learned",
-        "ratio/learned/features",
-        {"wind": {"weight": 1, "low": 0, "high": 1, "center": 0}},
-        "'ratio.loss' is out of range",
-    ),
+    ("learned", "ratio/learned/class_terms", [0.0, 0.1], "'ratio.loss' is out of range: .*not one for 3 classes"),
+    ("learned", "ratio/learned/class_terms", [0.0, 0.1, -0.8], "'ratio.loss' is out of range"),
     ("learned", "ratio/drift_quantiles", lambda values: values[:-1], "'ratio.drift_quantiles' has another number"),
 ]
 
