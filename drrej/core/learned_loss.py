@@ -209,4 +209,4 @@ def _by_labels(model: ErrorModel, order: Floats, wrong: Booleans) -> ErrorModel:
     """
     inputs = np.stack([np.ones(order.size), order])
     intercept, more = solve(order, inputs, np.zeros(order.size, np.int64), wrong, Noise(0.0, 2))
-    return replace(model, intercept=float(intercept), slope=max(0.05, 1.0 + more))
+    return replace(model, intercept=float(intercept), slope=max(0.05, 1.0 + float(more)))

@@ -275,7 +275,9 @@ MOST_CORRECTION = 0.7
 
 
 def _within(values: Floats, low: float, high: float) -> Floats:
-    return min(max(values, low), high) if isinstance(values, float) else np.clip(values, low, high)
+    if isinstance(values, float):  # of one row
+        return low if values < low else high if values > high else values
+    return np.clip(values, low, high)
 
 
 class Feature(Stored, frozen=True):

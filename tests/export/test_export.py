@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -9,6 +10,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +30,11 @@ from drrej.export.steps import decision_of
 
 LOGITS, LABELS = make_model(600, 4, 3)
 ROWS = 300
-CASES = [  # every kind with every loss, and each of both with both calibrators
-    (kind, ("temperature", "vector")[(i + j) % 2], loss)
-    for i, kind in enumerate(("logits", "probs", "log-probs", "binary"))
-    for j, loss in enumerate(("zero-one", "log", "brier", "margin", "logit-margin", "learned"))
+KINDS = ("logits", "probs", "log-probs", "binary")
+CALIBRATORS = ("temperature", "vector")
+LOSSES = ("zero-one", "log", "brier", "margin", "logit-margin", "learned")
+CASES = [  # every kind with every loss, and each of both with both calibrators; all: campaigns/compare_exports
+    (kind, CALIBRATORS[(i + j) % 2], loss) for i, kind in enumerate(KINDS) for j, loss in enumerate(LOSSES)
 ]
 
 
@@ -285,13 +288,13 @@ rm -rf "$PWD"
 """Starts a server, and stops it at the end of standard input: also if the tests are killed."""
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Any:
+@contextlib.contextmanager
+def postgres_server() -> Iterator[Callable[..., str]]:
     """A server of its own, which listens on a socket in a folder; a function that sends it SQL."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     found = shutil.which("initdb") or (str(places[-1] / "initdb") if places else None)
     if found is None or shutil.which("psql") is None:
-        pytest.skip("PostgreSQL is not installed")
+        raise FileNotFoundError("PostgreSQL is not installed")
     folder = Path(tempfile.mkdtemp(prefix="pg"))  # the path of a socket is short
     user: dict[str, Any] = {}
     if os.geteuid() == 0:  # as which it does not run
@@ -299,21 +302,32 @@ def postgres() -> Any:
             shutil.chown(folder, "postgres")
         except LookupError:
             folder.rmdir()
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+            raise FileNotFoundError("PostgreSQL does not run as root, and there is no user postgres") from None
         user = {"user": "postgres", "extra_groups": []}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
     server = subprocess.Popen(["sh", "-c", SERVER, "sh", Path(found).parent], cwd=folder, **pipes, **user)
 
-    def ask(sql: bytes | str) -> str:
+    def ask(sql: bytes | str, timeout: float = 120) -> str:
         asked = ["psql", "-h", str(folder), "-U", "postgres", "-Atq", "-v", "ON_ERROR_STOP=1"]
         text = sql.decode() if isinstance(sql, bytes) else sql
-        done = subprocess.run(asked, input=text, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(asked, input=text, capture_output=True, text=True, timeout=timeout)
         assert done.returncode == 0, done.stderr[:1000]
         return done.stdout.strip()
 
     with server:  # at its end standard input is closed, and the server has stopped
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n", (folder / "log").read_text()
+        yield ask
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Any]:
+    """A server for all tests, or the reason why there is none."""
+    with contextlib.ExitStack() as stack:
+        try:
+            ask = stack.enter_context(postgres_server())
+        except FileNotFoundError as error:
+            pytest.skip(str(error))
         yield ask
 
 
