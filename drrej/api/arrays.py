@@ -220,6 +220,8 @@ def as_labels(labels: Any) -> pa.Array:
 
 def _as_array(values: Any, what: str) -> Array:
     """Lists, numpy arrays, torch CPU tensors, and what has `__array__` or DLPack."""
+    if type(values) is np.ndarray and values.ndim and values.dtype.isnative:
+        return values
     if hasattr(values, "detach"):  # a torch tensor, perhaps one that is trained
         values = values.detach()
         if str(values.dtype) == "torch.bfloat16":  # numpy has no such type; float32 holds its values

@@ -139,11 +139,11 @@ class Rejector(Document, frozen=True):
         look = self.input == "logits" and not self.binary
         if len(rows) == 1 and self.classes <= MOST_CLASSES and ratio.loss.of_one_row:
             try:
-                row = row_scores(self.calibrator, logits[0], ratio.loss.needs, self.precision)
+                row, largest = row_scores(self.calibrator, logits[0], ratio.loss.needs, self.precision)
             except Unusual:
                 pass
             else:
-                if look and max(logits[0].tolist()) <= 1.0 + 1e-6:
+                if look and largest <= 1.0 + 1e-6:
                     warn_of_probabilities(rows, None, levels=5)
                 place, loss = ratio.loss.of(row, {})
                 return np.array([place]), np.array([loss]), np.array([not loss < cutoffs[place]])

@@ -7,6 +7,7 @@ does what is done class by class, in the type and with the functions of a block,
 from __future__ import annotations
 
 import math
+import struct
 from functools import lru_cache
 from typing import Any
 
@@ -39,26 +40,29 @@ class RowScores(Scores, frozen=True):
     def log_odds(self, scale: float) -> Any:
         """As those of rows."""
         beta, place = self.beta * scale, int(self.prediction)
-        others = np.concatenate((self.values[:place], self.values[place + 1 :]))
-        _, largest, at = _sums(others, self.precision, beta, NOTHING, self.values.size)
-        return beta * (largest - self.largest) + float(at.log_weight)
+        others = self.values.copy()
+        others[place] = others[place - 1]  # any number will do: it is left out of the sums
+        _, largest, at = _sums(others, self.precision, beta, NOTHING, place)
+        return beta * (largest - self.largest) + at.log_weight
 
 
-def row_scores(calibrator: Any, logits: Any, needs: Needs, precision: Precision) -> RowScores:
-    """`Calibrator.scores` of one row of logits (classes,) after calibration; raises `Unusual` where a block is needed.
+def row_scores(calibrator: Any, logits: Any, needs: Needs, precision: Precision) -> tuple[RowScores, float]:
+    """`Calibrator.scores` of one row of logits (classes,) after calibration, and the largest logit before it.
 
-    >>> row_scores(Temperature(2.0), np.array([2.0, 0.0]), NOTHING, "float64").sums.odds  # e^-1
+    Raises `Unusual` where a block is needed.
+
+    >>> row_scores(Temperature(2.0), np.array([2.0, 0.0]), NOTHING, "float64")[0].sums.odds  # e^-1
     0.36787944117144233
     """
-    beta = 1.0
     if isinstance(calibrator, Temperature):
         beta = 1.0 / calibrator.temperature
-    else:
-        _, largest, before = _sums(logits, precision, 1.0, NOTHING, logits.size)
-        weights, biases = _arrays(calibrator.weights, calibrator.biases)
-        logits, precision = (logits - np.float64(largest) - before.log_weight) * weights + biases, "float64"
-    prediction, largest, sums = _sums(logits, precision, beta, needs, logits.size)
-    return RowScores(logits, beta, prediction, largest, sums, precision)  # type: ignore[arg-type]
+        prediction, before, sums = _sums(logits, precision, beta, needs)
+        return RowScores(logits, beta, prediction, before, sums, precision), before  # type: ignore[arg-type]
+    _, before, sums = _sums(logits, precision, 1.0, NOTHING)
+    weights, biases = _arrays(calibrator.weights, calibrator.biases)
+    scores = (logits - np.float64(before) - sums.log_weight) * weights + biases
+    prediction, largest, sums = _sums(scores, "float64", 1.0, needs)
+    return RowScores(scores, 1.0, prediction, largest, sums, "float64"), before  # type: ignore[arg-type]
 
 
 @lru_cache(8)
@@ -66,25 +70,32 @@ def _arrays(*lists: tuple[float, ...]) -> list[Any]:
     return [np.array(each) for each in lists]
 
 
-def _sums(row: Any, precision: Precision, beta: float, needs: Needs, classes: int) -> tuple[int, float, GapSums]:
-    """Prediction, largest logit and gap sums; a row of fewer logits than `classes` lacks some of probability 0."""
-    values = row.tolist()
-    largest = max(values)
-    if not (math.isfinite(sum(values)) and max(largest, -min(values)) * max(beta, 1.0) < _MOST):
+def _sums(
+    row: Any, precision: Precision, beta: float, needs: Needs, left_out: int | None = None
+) -> tuple[int, float, GapSums]:
+    """Prediction, largest logit and gap sums, to which the class `left_out` adds nothing."""
+    values, classes = row.tolist(), row.size
+    largest, bound = max(values), _MOST / beta if beta > 1.0 else _MOST
+    if not (math.isfinite(sum(values)) and -bound < min(values) and largest < bound):
         raise Unusual
     single = precision != "float64"
     if row.dtype != np.float64:
         row = row.astype(np.float32 if single else np.float64, copy=False)
-    elif single := single and np.float32(largest) == largest and (narrow := row.astype(np.float32)).tolist() == values:
+    elif single := single and _single(largest) == largest and (narrow := row.astype(np.float32)).tolist() == values:
         row = narrow
     place = values.index(largest)
+    if place == left_out:
+        place = values.index(largest, place + 1)
     scaled = row - largest
     if beta != 1.0:
         scaled *= beta
     powers = np.exp(scaled)
     powers[place] = 0
+    if left_out is not None:
+        powers[left_out] = 0
     terms = powers.tolist()
-    sums = {"odds": _total(terms, single, classes)}
+    odds = _total(terms, single, classes)
+    sums = {"odds": odds, "log_weight": float(np.log1p(odds))}
     if "runner_up" in needs:
         sums["runner_up"] = max(terms)
     if "squares" in needs:
@@ -94,16 +105,24 @@ def _sums(row: Any, precision: Precision, beta: float, needs: Needs, classes: in
     return place, largest, GapSums(**sums)  # type: ignore[arg-type]
 
 
+_FLOAT32 = struct.Struct("f")
+
+
+def _single(number: float) -> float:
+    """The nearest float32: also what float32 makes of two such numbers that are added, subtracted or divided here."""
+    return _FLOAT32.unpack(_FLOAT32.pack(number))[0]  # type: ignore[no-any-return]
+
+
 def _total(terms: list[float], single: bool, classes: int) -> float:
     """The sum as `softmax._total` rounds it: once, of float64 what it keeps of small terms."""
+    exact = math.fsum(terms)
     if single:
-        exact = math.fsum(terms)
-        low, high = np.array([exact * (1 - classes * 2.0**-50), exact * (1 + classes * 2.0**-50)], np.float32).tolist()
-        if low != high:  # between two numbers of float32
+        slack = exact * (classes * 2.0**-50)
+        low = _single(exact - slack)
+        if low != _single(exact + slack):  # between two numbers of float32
             ordered = np.sort(np.array([terms + [0.0] * (classes - len(terms))], np.float32), axis=1)
             return float(ordered.sum(axis=1, dtype=np.float64).astype(np.float32)[0])
-        return low  # type: ignore[no-any-return]
-    exact = math.fsum(terms)
+        return low
     left = abs(math.fsum((*terms, -exact))) / math.ulp(exact)
     if not -1e-6 < left - 0.5 < 1e-6 and not -1e-6 < left - 0.25 < 1e-6 and abs(exact) > _TINY:
         return exact

@@ -50,7 +50,7 @@ class GapSums:
     """The largest e^u."""
 
     def __init__(self, **sums: Floats) -> None:
-        self.__dict__.update(sums)
+        self.__dict__ = sums
 
     @cached_property
     def log_weight(self) -> Floats:
@@ -184,11 +184,9 @@ def _sum_up(sums: _Columns, beta: float, work: Sequence[AnyFloats], place: Integ
         np.maximum.reduce(powers, axis=axis, out=sums["runner_up"])
     if "squares" in sums:
         total(powers, powers, sums["squares"])
-    if "moment" in sums:
+    if "moment" in sums:  # a class of -inf has probability 0 and adds nothing: 0 times a number
+        scaled = np.maximum(scaled, np.finfo(scaled.dtype).min, out=spare)
         total(powers, scaled, sums["moment"])
-        if np.isnan(sums["moment"].sum()):  # 0 * -inf: those classes have probability 0 and add nothing
-            scaled = np.where(scaled == -np.inf, 0, scaled)
-            total(powers, scaled, sums["moment"])
     if "second_moment" in sums:
         total(np.multiply(powers, scaled, out=powers), scaled, sums["second_moment"])
 

@@ -25,7 +25,7 @@ def _pairs(**more: str) -> dict[str, str]:
 class Language:
     """Writes expressions as Python has them, a value for each class as `name[j]`."""
 
-    infinity, j = "inf", "j"
+    infinity, j, prefix = "inf", "j", ""
     each_class, line, constant = "[{} for j in range(CLASSES)]", "    {} = {}", "{} = {}"
     refusal = "    if bad:\n        raise ValueError(BAD)"
     literal: ClassVar[Callable[[Any], str]] = repr
@@ -43,7 +43,7 @@ class Language:
 
     def of_all(self, name: str) -> str:
         """The values of a name for all classes."""
-        return name
+        return self.prefix + name
 
     def of_class(self, name: str) -> str:
         """The value of a name for the class j."""
@@ -63,7 +63,7 @@ class Language:
             case "inf":
                 return self.infinity
             case str(name):
-                return self.of_class(name) if name in self.each else name
+                return self.of_class(name) if name in self.each else self.prefix + name
         name, *parts = value
         return self.table[name].format(*map(self.of_all if name in _OF_ALL else self.write, parts))
 
@@ -114,7 +114,7 @@ class _JavaScript(Language):
 
 
 class _Sql(Language):
-    infinity, j = "'infinity'::double", "(j - 1)"
+    infinity, j, prefix = "'infinity'::double", "(j - 1)", "drrej_"  # no column of a table is called so
     each_class, array = "[{} for j in range(1, {width} + 1)]", "([{}])"
     table: ClassVar[dict[str, str]] = Language.table | {
         "Eq": "({0} = {1})",
@@ -143,7 +143,7 @@ class _Sql(Language):
         return text if "e" in text or value == math.inf else f"{text}e0"  # else DuckDB would read a decimal
 
     def of_all(self, name: str) -> str:
-        return self.lists.get(name, name)
+        return self.lists.get(name) or super().of_all(name)
 
 
 class _Postgres(_Sql):
@@ -191,24 +191,24 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
     names = [_quoted(name, '"') for name in columns]
     column = names[0] if single or not wide else sql.list(names)
     # each level is a query of its own: a name is computed once
-    chain, kept = [], " materialized" if postgres else ""
+    chain, kept, own, given = [], " materialized" if postgres else "", sql.prefix, "score" if single else "s"
     for number, step in enumerate(decision.steps, 1):
         text = sql.step(step)
         if step.name == "bad":
-            length = "false" if single else f"{'cardinality' if postgres else 'len'}(s) <> {decision.width}"
+            length = "false" if single else f"{'cardinality' if postgres else 'len'}({own}s) <> {decision.width}"
             text = f"coalesce({text} or {length}, true)"
-        chain.append(f"step_{number} as{kept} (select *, {text} as {step.name} from step_{number - 1})")  # noqa: S608 - ours
+        chain.append(f"step_{number} as{kept} (select *, {text} as {own}{step.name} from step_{number - 1})")  # noqa: S608 - ours
     if isinstance(decision.cutoffs, dict):
         cases = " ".join(f"when {_quoted(name)} then {sql.number(value)}" for name, value in decision.cutoffs.items())
-        cutoff = f"case grouped {cases} end"
+        cutoff = f"case {own}grouped::text {cases} end"
     elif isinstance(decision.cutoffs, list):
-        cutoff = f"{sql.listed(decision.cutoffs)}[prediction + 1]"
+        cutoff = f"{sql.listed(decision.cutoffs)}[{own}prediction + 1]"
     else:
         cutoff = sql.number(decision.cutoffs)
     classes, rows = decision.rejector.class_names, []
     for row in golden:
-        given = [f"'{value}'::float8" for value in row["scores"]]
-        values = [*(given if single or wide else [sql.list(given)]), *([_quoted(row["group"])] if by else [])]
+        held = [f"'{value}'::float8" for value in row["scores"]]
+        values = [*(held if single or wide else [sql.list(held)]), *([_quoted(row["group"])] if by else [])]
         values += [_quoted(str(row["prediction"])), f"'{row['loss']}'::float8", str(row["rejected"]).lower()]
         rows.append(f"({', '.join(values)})")
     head = [*names, *([] if by is None else [_quoted(by, '"')])]
@@ -216,16 +216,15 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
         template,
         STEPS=",\n  ".join(chain),
         LAST=f"step_{len(decision.steps)}",
-        NAMED="prediction" if classes is None else f"{sql.list(map(_quoted, classes))}[prediction + 1]",
+        NAMED=f"{sql.list(map(_quoted, classes))}[{own}prediction + 1]" if classes else f"{own}prediction",
         PREDICTED="integer" if classes is None else "text",
         CUTOFF=cutoff,
-        INTERNAL=", ".join(["s", "score", "grouped", *(step.name for step in decision.steps)]),
+        INTERNAL=", ".join(own + name for name in (given, "grouped", *(step.name for step in decision.steps))),
         GROUP="null" if by is None else _quoted(by, '"'),
-        INPUT="score" if single else "s",
+        INPUT=given,
         KIND="float8" if single else "float8[]",
-        OTHER="null as s" if single else "null as score",
         COLUMN=column,
-        CALL=", ".join([column, *head[len(names) :]]),
+        CALL=", ".join([column, *(f"{name}::text" for name in head[len(names) :])]),
         GOLDEN=",\n  ".join(rows),
         HEAD=", ".join(head),
     )

@@ -93,12 +93,12 @@ def decision_of(rejector: Rejector) -> Decision:
     lines += _ratio(ratio.density)
     own = {group.group: _lowered(group.cutoff) for group in threshold.groups or ()}
     cutoffs: Any = _lowered(threshold.cutoff) if threshold.by is None else own
-    if threshold.by == "prediction":
+    by = None if threshold.by == "prediction" and not rejector.is_scored else threshold.by
+    if threshold.by is not None and by is None:
         names = rejector.class_titles
         for name in [name for name in names if name not in own]:
             raise OptionError(f"there is no cutoff for the class {name}: no row that chose the threshold was of it")
         cutoffs = [own[name] for name in names]
-    by = None if threshold.by in (None, "prediction") else threshold.by
     return Decision(rejector, tuple(map(Step.of, lines)), lists, cutoffs, by, width, single)
 
 

@@ -107,11 +107,12 @@ def test_the_sums_of_one_row_are_those_of_a_block(row: np.ndarray, scale: float,
             block, _ = calibrator.scores(rows[None], NEEDS, precision)
             others = block.log_odds(1.5)
         try:
-            one = row_scores(calibrator, rows, NEEDS, precision)
+            one, largest = row_scores(calibrator, rows, NEEDS, precision)
             alone = one.log_odds(1.5)
         except Unusual:
             continue
         assert (one.prediction, one.largest) == (block.prediction[0], block.largest[0])
+        assert largest == rows.max()
         for name in ("odds", *NEEDS):
             assert getattr(one.sums, name) == getattr(block.sums, name)[0], name
         assert alone == others[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -9,11 +10,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from conftest import make_model, succeed
 from msgspec.structs import replace
@@ -28,10 +31,11 @@ from drrej.export.steps import decision_of
 
 LOGITS, LABELS = make_model(600, 4, 3)
 ROWS = 300
-CASES = [  # every kind with every loss, and each of both with both calibrators
-    (kind, ("temperature", "vector")[(i + j) % 2], loss)
-    for i, kind in enumerate(("logits", "probs", "log-probs", "binary"))
-    for j, loss in enumerate(("zero-one", "log", "brier", "margin", "logit-margin", "learned"))
+KINDS = ("logits", "probs", "log-probs", "binary")
+CALIBRATORS = ("temperature", "vector")
+LOSSES = ("zero-one", "log", "brier", "margin", "logit-margin", "learned")
+CASES = [  # every kind with every loss, and each of both with both calibrators; all: campaigns/compare_exports
+    (kind, CALIBRATORS[(i + j) % 2], loss) for i, kind in enumerate(KINDS) for j, loss in enumerate(LOSSES)
 ]
 
 
@@ -285,13 +289,13 @@ rm -rf "$PWD"
 """Starts a server, and stops it at the end of standard input: also if the tests are killed."""
 
 
-@pytest.fixture(scope="module")
-def postgres() -> Any:
+@contextlib.contextmanager
+def postgres_server() -> Iterator[Callable[..., str]]:
     """A server of its own, which listens on a socket in a folder; a function that sends it SQL."""
     places = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
     found = shutil.which("initdb") or (str(places[-1] / "initdb") if places else None)
     if found is None or shutil.which("psql") is None:
-        pytest.skip("PostgreSQL is not installed")
+        raise FileNotFoundError("PostgreSQL is not installed")
     folder = Path(tempfile.mkdtemp(prefix="pg"))  # the path of a socket is short
     user: dict[str, Any] = {}
     if os.geteuid() == 0:  # as which it does not run
@@ -299,21 +303,32 @@ def postgres() -> Any:
             shutil.chown(folder, "postgres")
         except LookupError:
             folder.rmdir()
-            pytest.skip("PostgreSQL does not run as root, and there is no user postgres")
+            raise FileNotFoundError("PostgreSQL does not run as root, and there is no user postgres") from None
         user = {"user": "postgres", "extra_groups": []}
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "start_new_session": True}
     server = subprocess.Popen(["sh", "-c", SERVER, "sh", Path(found).parent], cwd=folder, **pipes, **user)
 
-    def ask(sql: bytes | str) -> str:
+    def ask(sql: bytes | str, timeout: float = 120) -> str:
         asked = ["psql", "-h", str(folder), "-U", "postgres", "-Atq", "-v", "ON_ERROR_STOP=1"]
         text = sql.decode() if isinstance(sql, bytes) else sql
-        done = subprocess.run(asked, input=text, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(asked, input=text, capture_output=True, text=True, timeout=timeout)
         assert done.returncode == 0, done.stderr[:1000]
         return done.stdout.strip()
 
     with server:  # at its end standard input is closed, and the server has stopped
         assert server.stdout is not None
         assert server.stdout.readline() == b"ready\n", (folder / "log").read_text()
+        yield ask
+
+
+@pytest.fixture(scope="module")
+def postgres() -> Iterator[Any]:
+    """A server for all tests, or the reason why there is none."""
+    with contextlib.ExitStack() as stack:
+        try:
+            ask = stack.enter_context(postgres_server())
+        except FileNotFoundError as error:
+            pytest.skip(str(error))
         yield ask
 
 
@@ -345,6 +360,91 @@ def test_postgres_rejects_what_is_missing_and_knows_groups(postgres: Any) -> Non
         "array[9, 0, null, 0], 'north'",
     ):
         assert postgres(f"select rejected from drrej_decide({row})") == "t"
+
+
+@pytest.mark.parametrize("name", ["logits", *SCORED])
+def test_cutoffs_of_a_column_in_every_engine(postgres: Any, name: str, tmp_path: Path) -> None:
+    """The decisions of `drrej reject` on a file, for groups of which some rows, none and all are rejected."""
+    rejector = rejector_for("logits", "temperature", "learned") if name == "logits" else scored(name)
+    scores = random_scores(rejector, ROWS, 5)
+    middle = float(np.median(replace(rejector, precision="float64").score(scores).loss))
+    cutoffs = {"7": middle, 'o\'er "the" top': middle / 2, "none": -1.0, "all": None}
+    tau = rejector.need_ratio().density.tau
+    groups = tuple(GroupThreshold(group, tau(cutoff), cutoff, 9, 3, 0.3) for group, cutoff in cutoffs.items())
+    by = "prediction" if name == "beta" else "the region"  # scores of any kind bring theirs in a column
+    chosen = replace(rejector.need_threshold(), by=by, tau=None, cutoff=None, groups=groups)
+    columns = rejector.columns.logits.split(",")
+    names = [f"s{number}" for number in range(len(columns))]  # as another table calls them
+    rejector = replace(rejector, threshold=chosen, precision="float64")
+    regions = np.random.default_rng(2).choice(list(cutoffs), ROWS)
+    rejector.save(tmp_path / "r.json")
+    held = [pa.array(list(scores))] if name == "logits" or scores.ndim == 1 else list(map(pa.array, scores.T))
+    dump = pa.table({**dict(zip(columns, held, strict=True)), by: regions})
+    pq.write_table(dump, tmp_path / "new.parquet")
+    succeed("reject", tmp_path / "new.parquet", "-r", tmp_path / "r.json", "-o", tmp_path / "mask.parquet")
+    mask = pq.read_table(tmp_path / "mask.parquet")
+    expected = mask["rejected"].to_pylist()
+    assert [expected[n] for n in range(ROWS) if regions[n] == "all"].count(True) == 0
+    assert [expected[n] for n in range(ROWS) if regions[n] == "none"].count(False) == 0
+    module = module_of(export(rejector, "python", golden=ROWS))
+    assert module["check"]() == 0
+    assert module["decide_many"](scores, regions)["rejected"].tolist() == expected
+    one = [
+        module["decide"](row, group)["rejected"] for row, group in zip(scores.tolist(), regions.tolist(), strict=True)
+    ]
+    assert one == expected
+    assert module["decide"](scores[0], 7) == module["decide"](scores[0], "7")
+    with pytest.raises(ValueError, match="1 groups for 2 rows"):
+        module["decide_many"](scores[:2], ["7"])
+    for call in (module["decide"], lambda row, *group: module["decide_many"]([row], list(group) or None)):
+        for group in (("south",), ()):
+            with pytest.raises(ValueError, match=f"no cutoff for the group {by} ="):
+                call(scores[0], *group)
+    with pytest.raises(OptionError, match=f"cutoffs by the column '{by}'"):
+        export(rejector, "onnx")
+    given = ",".join(names) if name != "logits" else "s0"
+    if shutil.which("node"):
+        (tmp_path / "decide.mjs").write_bytes(export(rejector, "js", golden=ROWS))
+        rows = json.dumps([scores.tolist(), regions.tolist()]).replace("-Infinity", "-1e999")
+        code = (
+            'import { check, decide } from "./decide.mjs";\n'
+            f"const [rows, groups] = {rows};\n"
+            "let refused = 0;\n"
+            'for (const group of ["south", "toString", undefined])\n'
+            "  try { decide(rows[0], group); } catch { refused += 1; }\n"
+            "console.log(JSON.stringify([check(), refused, rows.map((row, n) => decide(row, groups[n]).rejected)]));\n"
+        )
+        (tmp_path / "run.mjs").write_text(code)
+        done = subprocess.run(["node", "run.mjs"], cwd=tmp_path, capture_output=True, timeout=60)
+        assert json.loads(done.stdout or b"0") == [0, 3, expected], done.stderr
+    sql = export(rejector, "sql", golden=ROWS, scores=given, dialect="postgres")
+    postgres(sql)
+    assert postgres("select * from drrej_check") == f"{ROWS}|0"
+    duckdb = pytest.importorskip("duckdb")
+    connection = duckdb.connect()
+    connection.execute(export(rejector, "sql", golden=ROWS, scores=given).decode())
+    assert connection.execute("from drrej_check").fetchall() == [(ROWS, 0)]
+    connection.register("dump", dump.rename_columns([*names, by]).append_column("n", pa.array(range(ROWS))))
+    found = connection.execute("select rejected from drrej_decide('dump') order by n").fetchall()
+    assert [row[0] for row in found] == expected
+    for group in ("'south'", "null", "7"):
+        asked = f'create or replace view odd as select * replace ({group} as "{by}") from dump'
+        connection.execute(asked)
+        (found,) = connection.execute("select bool_and(rejected) from drrej_decide('odd')").fetchall()
+        assert found == (group != "7",)
+
+
+def test_columns_of_a_table_may_be_called_as_steps_are() -> None:
+    duckdb = pytest.importorskip("duckdb")
+    rejector = rejector_for("logits", "temperature", "learned")
+    scores, connection = random_scores(rejector, ROWS, 5), duckdb.connect()
+    connection.execute(export(rejector, "sql", scores="s").decode())
+    steps = {step.name for step in decision_of(rejector).steps} | {"j", "t", "step_0", "score", "grouped", "rejected"}
+    others = {name: np.full(ROWS, -1.0) for name in sorted(steps)}
+    connection.register("dump", pa.table({"n": np.arange(ROWS), "s": pa.array(list(scores)), **others}))
+    found = connection.execute("select * from drrej_decide('dump') order by n").fetchnumpy()
+    assert_same(rejector, scores, found)
+    assert {"top", "loss_1", "rejected_1"} <= found.keys()
 
 
 def test_wide_columns_in_duckdb() -> None:

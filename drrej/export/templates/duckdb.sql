@@ -1,14 +1,15 @@
 -- @ABOUT@
--- from drrej_decide('predictions') has all columns of the table or view and: prediction, loss, ratio, rejected.
+-- from drrej_decide('predictions') has prediction, loss, ratio, rejected, and all columns of the table or view: one that
+-- has the same name is called loss_1 there.
 -- Rows without usable scores are rejected, and their loss is null. `from drrej_check` tells how many golden rows differ.
 create or replace macro drrej_decide(source) as table
-with step_0 as (select t.*, @COLUMN@ as @INPUT@, @OTHER@, @GROUP@ as grouped from query_table(source) t),
+with step_0 as (select t.*, @COLUMN@ as drrej_@INPUT@, @GROUP@ as drrej_grouped from query_table(source) t),
   @STEPS@
-select * exclude (@INTERNAL@),
-  case when bad then null else @NAMED@ end as prediction,
-  case when bad then null else loss end as loss,
-  case when bad then null else ratio end as ratio,
-  not coalesce(not bad and loss < @CUTOFF@, false) as rejected
+select case when drrej_bad then null else @NAMED@ end as prediction,
+  case when drrej_bad then null else drrej_loss end as loss,
+  case when drrej_bad then null else drrej_ratio end as ratio,
+  not coalesce(not drrej_bad and drrej_loss < @CUTOFF@, false) as rejected,
+  * exclude (@INTERNAL@)
 from @LAST@;
 
 create or replace view drrej_golden as select * from (values
