@@ -39,7 +39,7 @@ _NAMED = {"cluster", "val", "test", "choose", "labels_from", "baseline", "baseli
 _BY_CLASS = {"accuracy", "risk"}
 """Repeatable options whose value may also be one number: a target for all classes."""
 _PATHS = {"classes", "cost_matrix", "labels_from"}
-"""Options that may name a file: in a configuration file it is relative to that file."""
+"""Options that may name a file: in a configuration file it is relative to that file, and if that is found, below it."""
 RENAMED = {
     "by": "it is --cutoff-by now (a cutoff for each group: threshold and run) or --report-by (figures for each group: "
     "evaluate, run and monitor)",
@@ -152,7 +152,7 @@ def _of_file(path: Path, found: bool, command: str, commands: list[str], known: 
 
     def setting(key: str, value: Any, takers: _Known) -> dict[str, Setting]:
         name, values = _parameter(key), _values(f"{path}: {key}", key, value, takers)
-        if found and (name in _NAMED or (name in _PATHS and "://" in value)):
+        if found and (name in _NAMED or (name in _PATHS and _is_elsewhere(value, path.parent))):
             raise OptionError(
                 f"{path}: {key} cannot be set by a file that is found: it names a cluster or an input; say "
                 f"drrej --config {path}, or give --{key_of(name)}"
@@ -175,6 +175,12 @@ def _of_file(path: Path, found: bool, command: str, commands: list[str], known: 
         for each, each_value in value.items():
             own |= setting(each, each_value, of_command)
     return common | own
+
+
+def _is_elsewhere(file: str, folder: Path) -> bool:
+    if "://" in file or "\0" in file:
+        return True
+    return not Path(os.path.realpath(folder / file)).is_relative_to(os.path.realpath(folder))
 
 
 def _files(named: str | None) -> dict[Path, bool]:

@@ -200,10 +200,14 @@ def test_a_file_of_somebody_else_is_not_obeyed(folder: Path, monkeypatch: pytest
         "[run]\nval = ['val.parquet']",
         "[evaluate]\nbaseline = 'before.json'",
         "cost-matrix = 's3://bucket/costs.csv'",
+        "classes = '/etc/hosts'",
+        "classes = '../names.txt'",
+        "cost-matrix = 'linked.csv'",
     ],
 )
 def test_a_file_that_is_found_names_no_clusters_and_no_inputs(folder: Path, text: str) -> None:
-    """A cloned repository must not run code elsewhere, or read what the caller did not name."""
+    """A cloned repository must not run code elsewhere, or read what the caller did not name and it does not hold."""
+    (folder / "linked.csv").symlink_to("/etc/hosts")
     key = text.rpartition("\n")[2].split(" ")[0]
     (folder / "drrej.toml").write_text(text)
     said = fail("calibrate", "val.parquet", "--label", "kind")
