@@ -9,6 +9,8 @@ import csv
 import errno
 import json
 import os
+import re
+import sys
 import warnings
 import zipfile
 import zlib
@@ -683,3 +685,15 @@ def test_the_same_rows_give_the_same_figures(tmp_path: Path) -> None:
         assert figures(same) == pytest.approx(expected, rel=1e-6), same
     shares = ("coverage", "accuracy", "base_accuracy")
     assert {key: figures(twice)[key] for key in shares} == {key: expected[key] for key in shares}
+
+
+def test_what_macos_lacks_is_not_needed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And no other system is claimed: files are locked with flock."""
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    monkeypatch.setattr(sys, "platform", "darwin")
+    val, test, out = SAMPLE / "val.parquet", SAMPLE / "test.parquet", tmp_path / "out"
+    outcome = drrej("run", "--val", val, "--test", test, "--risk", "0.02", "-o", out)
+    assert outcome.code == 0, outcome.err
+    succeed("reject", test, "-r", out / "rejector.json", "-o", f"{tmp_path}/masks/")
+    text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
+    assert sorted(re.findall(r'"Operating System :: (.*)"', text)) == ["MacOS", "POSIX :: Linux"]
