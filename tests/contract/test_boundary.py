@@ -697,3 +697,28 @@ def test_what_macos_lacks_is_not_needed(tmp_path: Path, monkeypatch: pytest.Monk
     succeed("reject", test, "-r", out / "rejector.json", "-o", f"{tmp_path}/masks/")
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text()
     assert sorted(re.findall(r'"Operating System :: (.*)"', text)) == ["MacOS", "POSIX :: Linux"]
+
+
+def test_columns_of_lists_are_no_groups_and_no_keys(tmp_path: Path) -> None:
+    dump, r = _write(tmp_path, "parquet", _table(TRUTH.tolist())), tmp_path / "r.json"
+    assert _steps(tmp_path, dump)[-1].code == 0
+    made = (dump, "-r", r)
+    for words in (
+        ["evaluate", *made, "--report-by", "logits", "-o", tmp_path / "x.json"],
+        ["threshold", *made, "--cutoff-by", "logits", "--coverage", "0.8", "-o", tmp_path / "x.json"],
+        ["threshold", *made, "--group", "logits", "--risk", "0.2", "--confidence", "0.9", "-o", tmp_path / "x.json"],
+        ["monitor", tmp_path / "state.json", *made, "--report-by", "logits"],
+        ["evaluate", *made, "--label", "logits"],
+        ["evaluate", *made, "--labels-from", dump, "--join-on", "logits"],
+    ):
+        assert "'logits'" in fail(*words), words
+
+
+def test_what_would_take_long_takes_seconds_or_is_one_line(tmp_path: Path) -> None:
+    """A confidence with ten digits once took minutes; a backend that is none is not drrej's to load."""
+    assert b"10,347" in succeed("plan", "--risk", "0.02", "--error", "0.01", "--confidence", "0.9999999999")
+    dump = _write(tmp_path, "parquet", _table(TRUTH.tolist()))
+    assert _steps(tmp_path, dump)[-1].code == 0
+    words = ("evaluate", dump, "-r", tmp_path / "r.json", "-q", "-o", tmp_path / "curve.png")
+    done = run_drrej(*words, env={"MPLBACKEND": "bogus"})
+    assert done.returncode == 0, done.stderr
