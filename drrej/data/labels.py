@@ -122,7 +122,7 @@ def _whole_numbers(array: pa.Array, report: Report) -> pa.Array:
     whole = pc.match_substring_regex(array, r"^[+-]?[0-9]{1,18}$")
     text = np.flatnonzero(~np.asarray(whole.fill_null(True)))
     report(text, "a label that is text", _NAME_THEM, f"'{array[int(text[0])].as_py()}'" if text.size else "")
-    return pc.if_else(whole, array, "0").cast(pa.int64())
+    return pc.if_else(whole, pc.utf8_ltrim(array, "+"), "0").cast(pa.int64())
 
 
 def label_kind(

@@ -267,9 +267,12 @@ def _check_shape(look: _Look, first: _Look | None, expected: int | None) -> None
             f"{first.file.name} has {first.classes}; all files of a dump must come from one model"
         )
     if look.columns != first.columns:
+        own, others = look.columns.pattern, first.columns.pattern
+        if own == others:
+            own, others = (", ".join(columns.names[:5]) for columns in (look.columns, first.columns))
         raise DumpError(
-            f"{look.file.name}: logits are in '{look.columns.pattern}', but in {first.file.name} in "
-            f"'{first.columns.pattern}'; all files of a dump must have the same columns"
+            f"{look.file.name}: logits are in '{own}', but in {first.file.name} in '{others}'; all files of a dump "
+            "must have the same columns, in the same order"
         )
 
 

@@ -292,6 +292,21 @@ def test_labels_with_leading_zeros_are_class_numbers_where_nothing_has_a_type(tm
     assert _accuracy(tmp_path) == float(np.mean(LOGITS.argmax(axis=1) == TRUTH))
 
 
+def test_labels_with_a_sign_are_class_numbers(tmp_path: Path) -> None:
+    dump = _write(tmp_path, "csv", _table([f"+{number}" for number in TRUTH]))
+    assert _steps(tmp_path, dump)[-1].code == 0
+    assert _accuracy(tmp_path) == float(np.mean(LOGITS.argmax(axis=1) == TRUTH))
+
+
+def test_files_with_columns_in_another_order_are_named_with_them(tmp_path: Path) -> None:
+    for name, order in (("a", "xyz"), ("b", "zxy")):
+        table = {f"p_{each}": LOGITS["xyz".index(each)] for each in order}
+        pq.write_table(pa.table({**table, "label": list(order)}), tmp_path / f"{name}.parquet")
+    message = fail("calibrate", tmp_path, "--logits", "p_*", "-o", tmp_path / "r.json")
+    assert "b.parquet: logits are in 'p_z, p_x, p_y', but in" in message
+    assert "a.parquet in 'p_x, p_y, p_z'" in message
+
+
 @pytest.mark.parametrize("ending", OTHERS)
 def test_labels_that_are_words_need_names(tmp_path: Path, ending: str) -> None:
     dump = _write(tmp_path, ending, _table(LABELS["words"][1]))
