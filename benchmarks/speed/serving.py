@@ -50,26 +50,12 @@ def plain_learned(rejector: drrej.Rejector) -> Callable[[np.ndarray], Any]:
 
     def decide(logits: np.ndarray) -> Any:
         rows, prediction = np.arange(len(logits)), logits.argmax(axis=1)
-        gaps = (logits - logits[rows, prediction][:, None]) / temperature
-        rivals = gaps * model.scale
-        rivals[rows, prediction] = -np.inf
-        nearest = rivals.max(axis=1)
-        powers = np.exp(rivals - nearest[:, None])
-        total = powers.sum(axis=1)
-        shares = powers / total[:, None]
-        distance, centred = gaps.sum(axis=1) / (1 - CLASSES), gaps - gaps.mean(axis=1, keepdims=True)
-        features = {
-            "rivals": -(shares * np.log(np.maximum(shares, 1e-300))).sum(axis=1),
-            "distance": distance,
-            "log_distance": np.log(distance + 1e-6),
-            "crowd": np.log(np.abs(centred).sum(axis=1) / centred.max(axis=1) - 1),
-        }
-        moved = sum(
-            (np.clip(features[name], f.low, f.high) - f.center) * f.weight for name, f in model.features.items()
-        )
-        moved = np.clip(moved + (np.array(model.class_terms)[prediction] if model.class_terms else 0.0), -0.7, 0.7)
-        log_odds = (nearest + np.log(total) + moved) * model.slope + model.intercept
-        return prediction, 1 / (1 + np.exp(-log_odds)) >= cutoff
+        gaps = (logits - logits[rows, prediction][:, None]) * (model.scale / temperature)
+        gaps[rows, prediction] = -np.inf
+        log_odds = np.logaddexp.reduce(gaps, axis=1)
+        if model.class_terms:
+            log_odds = log_odds + np.array(model.class_terms)[prediction]
+        return prediction, 1 / (1 + np.exp(-(log_odds * model.slope + model.intercept))) >= cutoff
 
     return decide
 

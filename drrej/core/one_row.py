@@ -72,7 +72,6 @@ def _sums(
     row: Any, precision: Precision, beta: float, needs: Needs, left_out: int | None = None
 ) -> tuple[int, float, dict[str, Any]]:
     """Prediction, largest logit and gap sums, to which the class `left_out` adds nothing."""
-    classes = row.size
     values = row.tolist()
     largest, bound = max(values), _MOST / beta if beta > 1.0 else _MOST
     if not (math.isfinite(sum(values)) and -bound < min(values) and largest < bound):
@@ -93,14 +92,14 @@ def _sums(
     if left_out is not None:
         powers[left_out] = 0
     terms = powers.tolist()
-    odds = _total(terms, single, classes)
+    odds = _total(terms, single)
     sums = {"odds": odds, "log_weight": float(np.log1p(odds))}
     if "runner_up" in needs:
         sums["runner_up"] = max(terms)
     if "squares" in needs:
-        sums["squares"] = _total((powers * powers).tolist(), single, classes)
+        sums["squares"] = _total((powers * powers).tolist(), single)
     if "moment" in needs:
-        sums["moment"] = _total((powers * scaled).tolist(), single, classes)
+        sums["moment"] = _total((powers * scaled).tolist(), single)
     return place, largest, sums
 
 
@@ -108,18 +107,18 @@ _FLOAT32 = struct.Struct("f")
 
 
 def _single(number: float) -> float:
-    """The nearest float32: also what float32 makes of two such numbers that are added, subtracted or divided here."""
+    """The nearest float32."""
     return _FLOAT32.unpack(_FLOAT32.pack(number))[0]  # type: ignore[no-any-return]
 
 
-def _total(terms: list[float], single: bool, classes: int) -> float:
+def _total(terms: list[float], single: bool) -> float:
     """The sum as `softmax._total` rounds it: once, of float64 what it keeps of small terms."""
-    exact = math.fsum(terms)
+    exact, classes = math.fsum(terms), len(terms)
     if single:
         slack = exact * (classes * 2.0**-50)
         low = _single(exact - slack)
         if low != _single(exact + slack):  # between two numbers of float32
-            ordered = np.sort(np.array([terms + [0.0] * (classes - len(terms))], np.float32), axis=1)
+            ordered = np.sort(np.array([terms], np.float32), axis=1)
             return float(ordered.sum(axis=1, dtype=np.float64).astype(np.float32)[0])
         return low
     left = abs(math.fsum((*terms, -exact))) / math.ulp(exact)
