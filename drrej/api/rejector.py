@@ -127,8 +127,7 @@ class Rejector(Document, frozen=True):
     def _at_once(self, scores: Any) -> _Decided | None:
         """The same by numpy alone; None where the way of files is needed: it says what is wrong."""
         cutoffs, ratio = self._cutoffs, self.need_ratio()
-        is_empty = not len(scores) if isinstance(scores, np.ndarray) else has_no_rows(scores)
-        if cutoffs is None or ratio.loss.columns or is_empty:
+        if cutoffs is None or ratio.loss.columns or has_no_rows(scores):
             return None
         rows = as_scores(matched(scores, self.class_names, self.columns.logits))
         if rows.ndim != 2 - self.binary or (not self.binary and rows.shape[1] != self.classes):

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import struct
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -43,7 +42,7 @@ class RowScores(Scores, frozen=True):
         others = self.values.copy()
         others[place] = others[place - 1]  # any number will do: it is left out of the sums
         _, largest, at = _sums(others, self.precision, beta, NOTHING, place)
-        return beta * (largest - self.largest) + at.log_weight
+        return beta * (largest - self.largest) + at["log_weight"]
 
 
 def row_scores(calibrator: Any, logits: Any, needs: Needs, precision: Precision) -> tuple[RowScores, float]:
@@ -54,27 +53,26 @@ def row_scores(calibrator: Any, logits: Any, needs: Needs, precision: Precision)
     >>> row_scores(Temperature(2.0), np.array([2.0, 0.0]), NOTHING, "float64")[0].sums.odds  # e^-1
     0.36787944117144233
     """
-    if isinstance(calibrator, Temperature):
+    beta, scaled = 1.0, isinstance(calibrator, Temperature)
+    if scaled:
         beta = 1.0 / calibrator.temperature
-        prediction, before, sums = _sums(logits, precision, beta, needs)
-        return RowScores(logits, beta, prediction, before, sums, precision), before  # type: ignore[arg-type]
-    _, before, sums = _sums(logits, precision, 1.0, NOTHING)
-    weights, biases = _arrays(calibrator.weights, calibrator.biases)
-    scores = (logits - np.float64(before) - sums.log_weight) * weights + biases
-    prediction, largest, sums = _sums(scores, "float64", 1.0, needs)
-    return RowScores(scores, 1.0, prediction, largest, sums, "float64"), before  # type: ignore[arg-type]
-
-
-@lru_cache(8)
-def _arrays(*lists: tuple[float, ...]) -> list[Any]:
-    return [np.array(each) for each in lists]
+    place, before, sums = _sums(logits, precision, beta, needs if scaled else NOTHING)
+    largest = before
+    if not scaled:
+        parts, weight = zip(logits.tolist(), calibrator.weights, calibrator.biases, strict=True), sums["log_weight"]
+        logits, precision = (
+            np.array([(logit - before - weight) * slope + bias for logit, slope, bias in parts]),
+            "float64",
+        )
+        place, largest, sums = _sums(logits, precision, beta, needs)
+    return RowScores(logits, beta, place, largest, GapSums(**sums), precision), before  # type: ignore[arg-type]
 
 
 def _sums(
     row: Any, precision: Precision, beta: float, needs: Needs, left_out: int | None = None
-) -> tuple[int, float, GapSums]:
+) -> tuple[int, float, dict[str, Any]]:
     """Prediction, largest logit and gap sums, to which the class `left_out` adds nothing."""
-    values, classes = row.tolist(), row.size
+    values = row.tolist()
     largest, bound = max(values), _MOST / beta if beta > 1.0 else _MOST
     if not (math.isfinite(sum(values)) and -bound < min(values) and largest < bound):
         raise Unusual
@@ -94,33 +92,33 @@ def _sums(
     if left_out is not None:
         powers[left_out] = 0
     terms = powers.tolist()
-    odds = _total(terms, single, classes)
+    odds = _total(terms, single)
     sums = {"odds": odds, "log_weight": float(np.log1p(odds))}
     if "runner_up" in needs:
         sums["runner_up"] = max(terms)
     if "squares" in needs:
-        sums["squares"] = _total((powers * powers).tolist(), single, classes)
+        sums["squares"] = _total((powers * powers).tolist(), single)
     if "moment" in needs:
-        sums["moment"] = _total((powers * scaled).tolist(), single, classes)
-    return place, largest, GapSums(**sums)  # type: ignore[arg-type]
+        sums["moment"] = _total((powers * scaled).tolist(), single)
+    return place, largest, sums
 
 
 _FLOAT32 = struct.Struct("f")
 
 
 def _single(number: float) -> float:
-    """The nearest float32: also what float32 makes of two such numbers that are added, subtracted or divided here."""
+    """The nearest float32."""
     return _FLOAT32.unpack(_FLOAT32.pack(number))[0]  # type: ignore[no-any-return]
 
 
-def _total(terms: list[float], single: bool, classes: int) -> float:
+def _total(terms: list[float], single: bool) -> float:
     """The sum as `softmax._total` rounds it: once, of float64 what it keeps of small terms."""
-    exact = math.fsum(terms)
+    exact, classes = math.fsum(terms), len(terms)
     if single:
         slack = exact * (classes * 2.0**-50)
         low = _single(exact - slack)
         if low != _single(exact + slack):  # between two numbers of float32
-            ordered = np.sort(np.array([terms + [0.0] * (classes - len(terms))], np.float32), axis=1)
+            ordered = np.sort(np.array([terms], np.float32), axis=1)
             return float(ordered.sum(axis=1, dtype=np.float64).astype(np.float32)[0])
         return low
     left = abs(math.fsum((*terms, -exact))) / math.ulp(exact)

@@ -265,8 +265,8 @@ def test_scores_of_any_kind(name: str, tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="no usable scores"):
             module["decide"]([bad, 0.0] if name == "several" else bad)
     if shutil.which("node"):
-        (tmp_path / "decide.mjs").write_bytes(export(rejector, "js", golden=ROWS))
-        done = subprocess.run(["node", str(tmp_path / "decide.mjs")], capture_output=True, text=True, timeout=60)
+        (tmp_path / "decide #1.mjs").write_bytes(export(rejector, "js", golden=ROWS))
+        done = subprocess.run(["node", "decide #1.mjs"], cwd=tmp_path, capture_output=True, text=True, timeout=60)
         assert done.stdout == f"{ROWS} golden rows, 0 different\n", done.stderr
     duckdb = pytest.importorskip("duckdb")
     connection = duckdb.connect()

@@ -47,7 +47,7 @@ def test_the_fastapi_service_decides_as_drrej_does(folder: Path, monkeypatch: py
 
     monkeypatch.chdir(folder)
     names: dict[str, Any] = {"__name__": "service"}
-    (code,) = blocks("py")
+    code, _ = blocks("py")
     exec(compile(code.replace("from __future__", "#"), "service", "exec", dont_inherit=True), names)
     client, rejector = TestClient(names["app"]), drrej.Rejector.load("out/rejector.json")
     rows = np.array(pq.read_table("test.parquet")["logits"].to_pylist())[:40]
@@ -91,3 +91,14 @@ def test_python_and_node_check_themselves(folder: Path) -> None:
         np.array([[4.1, 0.2, -1.3, 0.4, 0.9, -2.0]])
     )
     assert done.stdout.split() == [str(prediction[0]), str(rejected[0]).lower()], done.stderr
+
+
+def test_onnxruntime_decides_as_the_mask_does(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("onnx")
+    pytest.importorskip("onnxruntime")
+    monkeypatch.chdir(folder)
+    assert command("export", "out/rejector.json", "--to", "onnx", "-o", "decide.onnx", cwd=folder).code == 0
+    found: dict[str, Any] = {"new_logits": np.array(pq.read_table("test.parquet")["logits"].to_pylist())}
+    exec(blocks("py")[1], found)
+    assert found["rejected"].tolist() == pq.read_table("out/mask.parquet")["rejected"].to_pylist()
+    assert 0 < found["rejected"].sum() < len(found["rejected"])
