@@ -6,6 +6,7 @@ rows with the chance of each class; samples are drawn from it with replacement, 
 
 from __future__ import annotations
 
+import bisect
 import functools
 import sys
 from collections.abc import Sequence
@@ -14,8 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec.structs import replace
+from scipy import stats
 
-from drrej.core.promises import PromiseRows, choose_cutoffs, path_of
+from drrej.core.certify import most_errors
+from drrej.core.promises import PromiseRows, choose_cutoffs, over_budget, path_of
 from drrej.core.thresholds import Goal
 from drrej.errors import Infeasible
 
@@ -175,6 +178,32 @@ def simulate(
     return broken / trials, coverage / trials, infeasible / trials
 
 
+def chance_broken(world: World, goal: Goal, rows: int, delta: float) -> float:
+    """The exact chance that missed cases, errors among all rows, or a review budget, promised alone, are broken.
+
+    Of two classes: rows are then accepted in the order of their losses, and a promise is broken if no more of the rows
+    at hand are bad than allowed, up to the first loss at which it does not hold.
+    """
+    if goal.what == "reviews":
+        over = functools.partial(over_budget, rows, batch=goal.per, budget=int(goal.limit))
+        accepted = 1 + bisect.bisect_left(range(1, rows + 1), -delta, key=lambda r: -over(r))
+        return over(accepted + 1) if accepted < rows else 0.0  # all up to the next row at hand are accepted
+    predicted, share = world.chance[np.arange(GRID), world.prediction], 1.0
+    bad = 1 - predicted
+    if goal.group is not None:
+        number = world.names.index(goal.group)
+        bad = np.where(world.prediction == number, 0.0, world.chance[:, number])
+        share = float(world.chance[:, number].mean())
+    sums = np.cumsum(bad[np.argsort(world.loss)]) / GRID / share
+    first = np.searchsorted(sums, goal.limit + NEAR, side="right")
+    if first == GRID:
+        return 0.0
+    sizes = np.arange(*stats.binom.interval(1 - 1e-10, rows, share)) if share < 1 else np.array([rows])
+    weights = stats.binom.pmf(sizes, rows, share)
+    errors = np.array([max(most_errors(int(size), goal.limit, delta), -1) if size else -1 for size in sizes])
+    return float((weights * stats.binom.cdf(errors, sizes, sums[first])).sum())
+
+
 FITS, DAYS = 4, 250
 
 
@@ -196,8 +225,14 @@ CELLS = [(share, rows) for share in (0.005, 0.02, 0.1) for rows in (500, 2000, 2
 def main(trials: int = 2000, names: Sequence[str] = ()) -> None:
     """Print the table of these promises; "4" before a name: with four classes; "days": a budget day after day.
 
-    A name of `COSTS` after a promise: the cheapest cutoffs that keep it.
+    A name of `COSTS` after a promise: the cheapest cutoffs that keep it. "exact": the chances of promises that are
+    monotone, without trials.
     """
+    if list(names) == ["exact"]:
+        for name, share in ((name, share) for name in ("missed", "overall", "reviews") for share in (0.005, 0.02, 0.1)):
+            found = [chance_broken(World.rare(share), PROMISES[name][0], rows, 0.1) for rows in (500, 2000, 20_000)]
+            print(f"| {name} | {share:g} | " + " | ".join(f"{each:.4f}" for each in found) + " |", flush=True)
+        return
     if list(names) == ["days"]:
         for rows in (500, 2000, 20_000):
             found = budget_kept(World.rare(0.02), Goal("reviews", 200, per=2000), rows, trials, 0.1)
