@@ -109,7 +109,7 @@ class Command(TyperCommand):
         given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
         if not (ctx.resilient_parsing or {"help", "help_all"} & given.keys()):
             configured = settings(ctx.parent, str(self.name), given)
-            Options.configured = ctx.default_map = {name: setting.value for name, setting in configured.items()}
+            Options.configured = ctx.default_map = {name: value for name, (value, _) in configured.items()}
         return super().parse_args(ctx, args)
 
 
@@ -162,19 +162,15 @@ def _accept_edited(context: typer.Context, wanted: bool) -> None:
         context.call_on_close(lambda: os.environ.pop("DRREJ_ACCEPT_EDITED"))
 
 
-class _TopOptions(Options):
-    """What comes before the command."""
-
-    version: bool = flag("Show the version and exit.", callback=_show_version, is_eager=True)
+def _top(
+    version: bool = flag("Show the version and exit.", callback=_show_version, is_eager=True),
     accept_edited: bool = flag(
         "Take rejectors, reports and states that were edited since drrej wrote them; comes before the command.",
         callback=_accept_edited,
-    )
-    config: str | None = option("Take options from this file too, see 'drrej config --help'; comes first.", "FILE")
-    help: bool = _CommonOptions.help
-
-
-def _top(options: _TopOptions) -> None:
+    ),
+    config: str | None = option("Take options from this file too, see 'drrej config --help'; comes first.", "FILE"),
+    help: bool = _CommonOptions.help,
+) -> None:
     pass
 
 

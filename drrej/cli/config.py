@@ -11,13 +11,14 @@ What must be said each time cannot be configured: the inputs, outputs and `--for
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 import os
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from types import NoneType
-from typing import Any, NamedTuple, Union, get_args
+from typing import Any, Union, get_args
 
 import typer
 from msgspec import ValidationError, convert
@@ -65,11 +66,8 @@ _Known = Mapping[str, Mapping[str, inspect.Parameter]]
 """The options that can be configured, by name and command."""
 
 
-class Setting(NamedTuple):
-    """The value of an option, and where it was set."""
-
-    value: Any
-    where: str
+Setting = tuple[Any, str]
+"""The value of an option, and where it was set."""
 
 
 def configurable(context: Any) -> _Known:
@@ -140,7 +138,7 @@ def _of_variables(variables: list[str], command: str, known: _Known) -> dict[str
         name = _parameter(variable.removeprefix(PREFIX).lower())
         values = _values(variable, name, os.environ[variable], known, text=True)
         if command in values:
-            found[name] = Setting(values[command], variable)
+            found[name] = values[command], variable
     return found
 
 
@@ -161,7 +159,7 @@ def _of_file(path: Path, found: bool, command: str, commands: list[str], known: 
             return {}
         if name in _PATHS and "://" not in value and (beside := path.absolute().parent / value).is_file():
             values[command] = str(beside)
-        return {name: Setting(values[command], str(path))}
+        return {name: (values[command], str(path))}
 
     common: dict[str, Setting] = {}
     own: dict[str, Setting] = {}
@@ -185,23 +183,16 @@ def _is_elsewhere(file: str, folder: Path) -> bool:
 
 def _files(named: str | None) -> dict[Path, bool]:
     """The configuration files that count here, the weakest first, and whether each was found or is `named`."""
-    found = _nearest_file()
+    folders: list[Path] = []
+    with suppress(OSError):  # this one was removed
+        folders = [Path.cwd(), *Path.cwd().parents]
+    places = (folder / name for folder in folders for name in (FILE, PYPROJECT) if (folder / name).is_file())
+    own = (path for path in places if path.name == FILE or b"tool.drrej" in _bytes(path))
+    files = dict.fromkeys(itertools.islice(own, 1), True)  # the nearest
     if named is None:
-        return {} if found is None else {found: True}
-    same = found is not None and os.path.exists(named) and os.path.samefile(found, named)
-    return {Path(named): False} if found is None or same else {found: True, Path(named): False}
-
-
-def _nearest_file() -> Path | None:
-    try:
-        here = Path.cwd()
-    except OSError:  # it was removed
-        return None
-    for folder in (here, *here.parents):
-        for path in (folder / FILE, folder / PYPROJECT):
-            if path.is_file() and (path.name == FILE or b"tool.drrej" in _bytes(path)):
-                return path
-    return None
+        return files
+    same = os.path.exists(named) and any(path.samefile(named) for path in files)
+    return {Path(named): False} if same else {**files, Path(named): False}
 
 
 def _bytes(path: Path) -> bytes:
@@ -267,16 +258,16 @@ def config(context: typer.Context) -> None:
     known, common = configurable(top), {}
     for name in sorted({name for found in tables.values() for name in found}):
         values = [found[name] for found in tables.values() if name in found]
-        takers = _values("", name, values[0].value, known)
+        takers = _values("", name, values[0][0], known)
         if all(value == values[0] for value in values) and len(values) == len(takers):
             common[name] = values[0]
-    lines = [_line(name, setting) for name, setting in common.items()]
+    lines = [_line(name, *setting) for name, setting in common.items()]
     for command, found in tables.items():
-        own = [_line(name, setting) for name, setting in found.items() if name not in common]
+        own = [_line(name, *setting) for name, setting in found.items() if name not in common]
         lines += ["", f"[{command}]", *own] if own else []
     show("".join(f"{line}\n" for line in lines) or "# nothing is configured\n")
 
 
-def _line(name: str, setting: Setting) -> str:
+def _line(name: str, value: Any, where: str) -> str:
     """A key as TOML: texts, numbers, truth values and lists of texts are written as in JSON."""
-    return f"{key_of(name)} = {json.dumps(setting.value, ensure_ascii=False)}  # {setting.where}"
+    return f"{key_of(name)} = {json.dumps(value, ensure_ascii=False)}  # {where}"

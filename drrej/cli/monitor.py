@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from typing import Annotated, Literal
 
 import typer
@@ -85,19 +84,20 @@ def monitor(
             successor = stack.enter_context(locked_state(state))
         text, after = read_state(state), None
         before = None if text is None else MonitorState.from_json(text, state)
-        if dumps:
-            source = input.source(dumps, engine.start())
-            document = read_rejector(str(rejector), source, "threshold")
-            with _naming(state):
+        try:
+            if dumps:
+                source = input.source(dumps, engine.start())
+                document = read_rejector(str(rejector), source, "threshold")
                 after, report = step(source, document, before, wanted, gates)
-            say_notes(source, engine.quiet, document.floor)
-        else:
-            if before is None:
-                raise MonitorError(f"{state}: no such file; name the dump of the first batch to start a monitor")
-            if watch.reset is not None:
-                with _naming(state):
+                say_notes(source, engine.quiet, document.floor)
+            else:
+                if before is None:
+                    raise MonitorError("no such file; name the dump of the first batch to start a monitor")
+                if watch.reset is not None:
                     after = before = reset_monitor(before, watch.reset)
-            report = monitor_report(before, gates)
+                report = monitor_report(before, gates)
+        except MonitorError as error:  # they are about the state
+            raise MonitorError(f"{state}: {error}") from None
         for file, kind in zip(places, kinds, strict=True):
             file.write_text(render_monitor(report, kind))
         if after is not None:
@@ -114,12 +114,3 @@ def monitor(
     finish(report, None, engine.quiet)
     if report.alarms:
         raise typer.Exit(1)
-
-
-@contextmanager
-def _naming(name: str) -> Iterator[None]:
-    """Errors about the state with its name before them."""
-    try:
-        yield
-    except MonitorError as error:
-        raise MonitorError(f"{name}: {error}") from None

@@ -1,7 +1,7 @@
 """Options: each is declared once, in a group, with its help, panel and whether it is for everyday use.
 
-A command takes groups and arguments; `grouped` spreads the groups out for typer. The flag of an option is the name of
-its attribute. Help texts have no square brackets: rich would take them for markup.
+A command takes groups, arguments and options that it alone has; `grouped` spreads the groups out for typer. The flag of
+an option is the name of its attribute. Help texts have no square brackets: rich would take them for markup.
 """
 
 from __future__ import annotations

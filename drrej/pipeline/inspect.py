@@ -111,8 +111,7 @@ def inspect_dump(source: Source) -> DumpFacts:
     try:
         dump = source.open(None, labelled=False)
     except DumpError as error:
-        guess = not source.options.logits and not source.options.binary
-        guess = guess and not source.options.score
+        guess = not (source.options.logits or source.options.binary or source.options.score)
         pattern = suggested_logits(first.schema, source.options.label, first.typed) if guess else None
         known = likely_scores(first.schema) if guess and source.options.label is None else None
         if pattern is None and known is None:
