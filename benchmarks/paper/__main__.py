@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from benchmarks.pages import table as markdown_table
 from benchmarks.paper.data import FOLDS, READERS, SMALL, DataMissingError, load
 from benchmarks.paper.judge import METHODS
-from benchmarks.paper.tables import HERE, draw, judged, markdown, show, summary, write
+from benchmarks.paper.tables import HERE, draw, judged, made, markdown, show, summary, write
 
 if TYPE_CHECKING:
     from benchmarks.paper.networks import Settings
@@ -64,7 +64,7 @@ def table(args: argparse.Namespace) -> None:
     ours = args.out == HERE / "results"
     draw(rows, DOCS / "figures" / "paper.svg" if ours else args.out / "paper.svg")
     if ours:
-        show(HERE / "README.md", markdown(rows))
+        show(HERE / "README.md", "\n".join([*made(rows), "", markdown(rows)]))
         show(DOCS / "paper.md", summary(rows))
 
 

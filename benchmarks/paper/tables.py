@@ -74,24 +74,23 @@ def summary(rows: Sequence[Figures]) -> str:
             cells.append(f"{theirs['accuracy']:.2f} → {ours:.2f} [{theirs['coverage']:.1f}]")
         lines.append([title(row), str(row["folds"]), *cells])
     cells = table(["", "folds", "base", *named], lines)
-    return "\n".join([*cells, *_made(rows), "", FIGURE, "", *_study(rows, "##")]).rstrip()
+    return "\n".join([*cells, *made(rows), "", FIGURE, "", *_study(rows, "##")]).rstrip()
 
 
-def _made(rows: Sequence[Figures]) -> list[str]:
+def made(rows: Sequence[Figures]) -> list[str]:
     """The command, and when and where each data set was judged."""
-    made = ["Made by `python -m benchmarks.paper table`:", ""]
+    lines = ["Made by `python -m benchmarks.paper table`:", ""]
     for when in dict.fromkeys(row["made"] for row in rows):
         names = dict.fromkeys(TITLES[row["dataset"]].split(",")[0] for row in rows if row["made"] == when)
-        made.append(f"- {', '.join(names)}: {when}")
-    return made
+        lines.append(f"- {', '.join(names)}: {when}")
+    return lines
 
 
 def markdown(rows: Sequence[Figures]) -> str:
     """All tables."""
     head = ["", "folds", "base, paper", "base, here", "target", "method", "paper", "here, same coverage", "difference"]
     head += ["here, cutoff from validation rows", "`auto`, the same"]
-    parts = [*_made(rows), "", "### The paper's cells", ""]
-    parts += table(head, [line for row in rows for line in _cells(row)])
+    parts = ["### The paper's cells", "", *table(head, [line for row in rows for line in _cells(row)])]
     if rivals := [line for row in rows for line in _rivals(row)]:
         head = ["", "folds", "target", "baseline", "cost", "most it accepts, % (costs tried)", "its accuracy"]
         head += ["KL at its coverage", "KL minus baseline"]
