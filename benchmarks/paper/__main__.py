@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 from benchmarks.pages import table as markdown_table
 from benchmarks.paper.data import FOLDS, READERS, SMALL, DataMissingError, load
 from benchmarks.paper.judge import METHODS
-from benchmarks.paper.tables import HERE, draw, judged, markdown, show, summary, write
+from benchmarks.paper.tables import HERE, draw, judged, made, markdown, show, summary, write
 
 if TYPE_CHECKING:
     from benchmarks.paper.networks import Settings
     from benchmarks.paper.training import Task
 
-PARTS = ("val", "test", "train")
 DATASETS = (*READERS, f"har{SMALL}", f"gas_drift{SMALL}")
 COSTS = 9
 DOCS = HERE.parents[1] / "docs"
@@ -29,7 +28,7 @@ def one(args: argparse.Namespace) -> None:
     """Train one fold without noise, judge it, and print it beside the paper's figures."""
     start = time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        args.work, args.noise, args.folds, args.parts = Path(folder), [0.0], [1], PARTS[:2]
+        args.work, args.noise, args.folds = Path(folder), [0.0], [1]
         train(args)
         print(markdown(judged(args.work, None, args.work / "none.json")))
     print(f"\n{time.process_time() - start:.0f} seconds of processor time")
@@ -40,7 +39,7 @@ def train(args: argparse.Namespace) -> None:
     from benchmarks.paper.training import train_base
 
     for task, settings in _work_of(args):
-        record = train_base(task, settings, args.work, args.parts)
+        record = train_base(task, settings, args.work)
         shown = ", ".join(f"{name} {value:.4f}" for name, value in record["accuracy"].items())
         print(f"{task.folder(Path())}: accuracy {shown}; {record['seconds']} s", flush=True)
 
@@ -65,7 +64,7 @@ def table(args: argparse.Namespace) -> None:
     ours = args.out == HERE / "results"
     draw(rows, DOCS / "figures" / "paper.svg" if ours else args.out / "paper.svg")
     if ours:
-        show(HERE / "README.md", markdown(rows))
+        show(HERE / "README.md", "\n".join([*made(rows), "", markdown(rows)]))
         show(DOCS / "paper.md", summary(rows))
 
 
@@ -89,7 +88,7 @@ def _work_of(args: argparse.Namespace) -> "list[tuple[Task, Settings]]":
         settings = dataclasses.replace(settings, epochs=args.epochs, small=small)
     if args.learning_rate is not None:
         settings = dataclasses.replace(settings, learning_rate=args.learning_rate)
-    return [(Task(dataset, noise, fold, args.rows), settings) for fold in args.folds for noise in args.noise]
+    return [(Task(dataset, noise, fold), settings) for fold in args.folds for noise in args.noise]
 
 
 def parser() -> argparse.ArgumentParser:
@@ -111,12 +110,9 @@ def parser() -> argparse.ArgumentParser:
         own.add_argument("dataset", choices=DATASETS)
         own.add_argument("--epochs", type=int, help="instead of those of the experiment")
         own.add_argument("--learning-rate", type=float)
-        own.add_argument("--rows", type=int, help="only the first rows, for a quick look")
         if command is not one:
             own.add_argument("--noise", nargs="+", type=float, default=[0.0, 0.25], help="shares of flipped labels")
             own.add_argument("--folds", nargs="+", type=int, default=list(range(1, FOLDS + 1)), metavar="N")
-        if command is train:
-            own.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="dumps to write [all]")
         if command is baselines:
             own.add_argument("--methods", nargs="+", choices=METHODS, default=list(METHODS))
             own.add_argument("--costs", nargs="+", type=float, metavar="C", help=f"[{COSTS} between 0 and 0.5]")

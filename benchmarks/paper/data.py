@@ -44,10 +44,6 @@ class Fold:
     val: Ints
     test: Ints
 
-    def parts(self) -> dict[str, Ints]:
-        """The three parts by the name of their dump, the largest last."""
-        return {"val": self.val, "test": self.test, "train": self.train}
-
 
 def split(rows: int, fold: int, validation: float = VALIDATION_SHARE) -> Fold:
     """The `fold`-th (from 1) of `FOLDS` shuffled folds is the test part; a share of the others is validation."""

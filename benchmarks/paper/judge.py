@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.parquet as pq
 
-import drrej
 from benchmarks.pages import machine, rounded
 from benchmarks.selective.dumps import Part, halves, read_both
+from benchmarks.selective.scores import SCORES, fitted
 from drrej.core.paired import accuracy_difference
 
 TARGETS = (80, 90)
@@ -44,10 +44,8 @@ class Rows:
     @classmethod
     def of(cls, val: Part, test: Part) -> "Rows":
         """Fit each loss on the validation rows."""
-        own, other = {}, {}
-        for loss in LOSSES:
-            rejector = fitted(val, loss=loss, coverage=0.5)
-            other[loss], own[loss] = rejector.score(test.outputs).loss, rejector.score(val.outputs).loss
+        scored = {loss: SCORES[loss](val, [val, test]) for loss in LOSSES}
+        own, other = ({loss: both[part] for loss, both in scored.items()} for part in (0, 1))
         return cls(test.wrong, other, own)
 
     def accepted(self, loss: str, coverage: float, on: str = "test") -> npt.NDArray[np.bool_]:
@@ -66,13 +64,6 @@ class Rows:
         """Accuracy and coverage in percent."""
         accepted = self.accepted(loss, coverage, on)
         return 100 * float(1 - self.wrong[accepted].mean()), 100 * float(accepted.mean())
-
-
-def fitted(val: Part, **how: Any) -> drrej.Rejector:
-    """A rejector of the validation rows."""
-    return drrej.fit_rejector(
-        val.outputs, val.labels, input="probs" if val.probs else "logits", normalize=val.probs, **how
-    )
 
 
 def folds_of(work: Path, data: Path | None) -> Iterator[tuple[Figures, list[tuple[Path | None, Part, Part]]]]:
@@ -161,11 +152,14 @@ def _rivals(folders: Sequence[Path | None], rows: Sequence[Rows]) -> list[Figure
     found = []
     for method in METHODS:
         known = {fold: costs_of(fold / method) for fold in folders if fold is not None and (fold / method).is_dir()}
-        for target in TARGETS if known else ():
-            cost = nearest_cost(list(known.values()), target)
-            if cost is not None:
-                own = [one for fold, one in zip(folders, rows, strict=True) if fold in known]
-                found.append({"method": method, "target": target, "cost": cost, **_compared(known, own, method, cost)})
+        shares = mean_coverages(list(known.values())) if known else {}
+        for target in TARGETS if shares else ():
+            cost = nearest_cost(shares, target)
+            own = [one for fold, one in zip(folders, rows, strict=True) if fold in known]
+            names = {"method": method, "target": target, "cost": cost, "costs": len(shares)}
+            found.append(
+                names | {"most": max(shares.values()), "made": machine(), **_compared(known, own, method, cost)}
+            )
     return found
 
 
@@ -175,11 +169,15 @@ def costs_of(folder: Path) -> dict[int, float]:
     return {round(100 * record["cost"]): 100 * record["coverage"] for record in records}
 
 
-def nearest_cost(known: Sequence[Mapping[int, float]], target: int) -> float | None:
-    """The cost whose mean coverage is nearest to the target, among those that all folds have and that accept rows."""
+def mean_coverages(known: Sequence[Mapping[int, float]]) -> dict[int, float]:
+    """The mean coverage of each cost, in hundredths, that all folds have and that accepts rows of each."""
     shared = set.intersection(*({cost for cost, coverage in costs.items() if coverage} for costs in known))
-    gaps = {cost: abs(statistics.fmean(costs[cost] for costs in known) - target) for cost in sorted(shared)}
-    return min(gaps, key=lambda cost: gaps[cost]) / 100 if gaps else None
+    return {cost: statistics.fmean(costs[cost] for costs in known) for cost in sorted(shared)}
+
+
+def nearest_cost(shares: Mapping[int, float], target: int) -> float:
+    """The cost whose mean coverage is nearest to the target."""
+    return min(shares, key=lambda cost: abs(shares[cost] - target)) / 100
 
 
 def _compared(folders: Iterable[Path], rows: Sequence[Rows], method: str, cost: float) -> Figures:

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import platform
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,6 @@ from torch.nn import functional
 from benchmarks.paper.data import NOISE_SEED, SPLIT_SEED, Dataset, Floats, Fold, Ints, flip, fold_seed, split
 from benchmarks.paper.networks import EXPERIMENTS, Experiment, Settings, alone
 
-PARTS = ("val", "test", "train")
 TRAINING_SEED = 2
 MOMENTUM = 0.9
 WARM_UP = 0.2
@@ -179,7 +178,6 @@ class Task:
     dataset: Dataset
     noise: float
     fold: int
-    limit: int | None = None  # use only this many rows, for a quick look
 
     def folder(self, work: Path) -> Path:
         """Where its dumps are."""
@@ -192,13 +190,11 @@ class Task:
 
     def rows(self) -> Fold:
         """Rows of the fold."""
-        rows = min(self.limit or len(self.dataset.labels), len(self.dataset.labels))
-        return split(rows, self.fold, self.experiment.validation)
+        return split(len(self.dataset.labels), self.fold, self.experiment.validation)
 
     def inputs(self) -> torch.Tensor:
         """Scaled features of all rows."""
-        used = self.dataset.features[: self.limit]
-        return torch.from_numpy(self.experiment.scaled(used, self.rows().train))
+        return torch.from_numpy(self.experiment.scaled(self.dataset.features, self.rows().train))
 
     def training_labels(self) -> Ints:
         """Labels of the training rows, a share of them flipped."""
@@ -217,21 +213,19 @@ class Task:
         return {"split": SPLIT_SEED, "training": training} | ({"noise": noise} if self.noise else {})
 
 
-def train_base(task: Task, settings: Settings, work: Path, parts: Collection[str] = PARTS) -> dict[str, Any]:
-    """Train the base network of a fold; write the dumps of its parts and a record of how they were made.
+def train_base(task: Task, settings: Settings, work: Path) -> dict[str, Any]:
+    """Train the base network of a fold; write the dumps of its validation and test rows and a record of their making.
 
     Labels in the dumps are clean; the record says what the network was shown.
     """
     folder, rows, inputs = task.folder(work), task.rows(), task.inputs()
     trained = fit_base(task, settings, inputs, work)
     accuracies = {}
-    for name in parts:
-        part = rows.parts()[name]
+    for name, part in (("val", rows.val), ("test", rows.test)):
         logits, labels = outputs_of(trained.model, inputs[part], task.experiment.views), task.dataset.labels[part]
         write_dump(folder / f"{name}.parquet", part, logits, labels)
         accuracies[name] = accuracy(logits, labels)
-    sizes = {name: len(part) for name, part in rows.parts().items()}
-    return write_record(folder, task, settings, trained, {"rows": sizes, "accuracy": accuracies})
+    return write_record(folder, task, settings, trained, {"accuracy": accuracies})
 
 
 def write_record(

@@ -7,6 +7,7 @@ in WORK; `write` makes docs/selective.md and its figure of results/results.json 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import os
 import sys
@@ -49,32 +50,19 @@ def write(args: argparse.Namespace) -> None:
     draw(results, args.docs / "figures" / "selective.svg")
 
 
-def few(args: argparse.Namespace) -> None:
-    """`auto` fitted on few rows and with wrong labels: results/few.md."""
-    from benchmarks.selective.few import tables
-
-    (HERE / "results" / "few.md").write_text(tables(args.data, args.work, args.trials))
-
-
-def reuse(args: argparse.Namespace) -> None:
-    """How likely rows that are used again are noticed, and fresh rows refused: results/reuse.md."""
-    from benchmarks.selective.reuse import tables
-
-    (HERE / "results" / "reuse.md").write_text(tables(args.data, args.work))
+def study(args: argparse.Namespace) -> None:
+    """Print the tables of a study."""
+    module = importlib.import_module(f"benchmarks.selective.{args.study}")
+    sys.stdout.write(module.tables(args))
 
 
-def certified(args: argparse.Namespace) -> None:
-    """Rules of others on worlds with a known truth, broken promises counted: prints tables."""
-    from benchmarks.selective.worlds import tables
-
-    sys.stdout.write(tables(args.trials))
-
-
-def splits(args: argparse.Namespace) -> None:
-    """How often test rows contradict `run --accuracy 0.98` on ten splits of each dump: prints a table."""
-    from benchmarks.selective.splits import tables
-
-    sys.stdout.write(tables(args.data))
+COMMANDS = {command.__name__: (command, command.__doc__) for command in (judge, write)} | {
+    "few": (study, "`auto` fitted on few rows and with wrong labels"),
+    "reuse": (study, "how likely rows that are used again are noticed, and fresh rows refused"),
+    "certified": (study, "rules of others where the truth is known, broken promises counted"),
+    "splits": (study, "how often test rows contradict `run --accuracy 0.98` on ten splits of each dump"),
+}
+TRIALS = {"few": 10, "certified": 200}
 
 
 def main() -> None:
@@ -82,14 +70,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.selective", description=__doc__)
     commands = parser.add_subparsers(required=True)
     data = Path(os.environ.get("DRREJ_DATA", "data"))
-    for command in (judge, write, few, certified, splits, reuse):
-        own = commands.add_parser(command.__name__, help=command.__doc__)
-        own.set_defaults(command=command)
+    for name, (command, about) in COMMANDS.items():
+        own = commands.add_parser(name, help=about)
+        own.set_defaults(command=command, study=name)
         own.add_argument("--data", type=Path, default=data, help="directory of the data sets [$DRREJ_DATA or data]")
         own.add_argument("--work", type=Path, default=Path("out/selective"), help="models' outputs are kept here")
-        if command in (few, certified):
-            own.add_argument("--trials", type=int, default=10 if command is few else 200)
-        if command in (judge, write):
+        if name in TRIALS:
+            own.add_argument("--trials", type=int, default=TRIALS[name])
+        if command is not study:
             own.add_argument("--results", type=Path, default=HERE / "results" / "results.json")
             own.add_argument("--docs", type=Path, default=DOCS, help="where the page goes")
             own.add_argument("--paper", type=Path, help="the --work of benchmarks.paper, for the folds it has left")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 
 from benchmarks.pages import made_by, table
-from benchmarks.selective.dumps import Array, Part, all_dumps
+from benchmarks.paper.data import flip
+from benchmarks.selective.dumps import Part, all_dumps
 from benchmarks.selective.rules import curve_of
 from benchmarks.selective.scores import SCORES
 
@@ -17,11 +19,6 @@ ROWS = (200, 1000, 0)
 """Rows to fit on; 0: half of them."""
 MOST = 8000
 WRONG = 0.05
-
-
-def augrc(losses: Array, wrong: Array) -> float:
-    """The area under the generalised risk-coverage curve."""
-    return curve_of(losses, wrong).augrc()
 
 
 def pooled(data: Path, work: Path) -> Iterator[tuple[str, Part]]:
@@ -34,21 +31,15 @@ def pooled(data: Path, work: Path) -> Iterator[tuple[str, Part]]:
             yield dump.experiment, dump.fit.joined(dump.test)
 
 
-def flipped(part: Part, seed: int) -> Part:
-    """With a share of the labels moved to another class."""
-    rng = np.random.default_rng(seed)
-    classes, moved = part.outputs.shape[1], rng.random(part.labels.size) < WRONG
-    labels = np.where(moved, (part.labels + rng.integers(1, classes, part.labels.size)) % classes, part.labels)
-    return Part(part.outputs, labels, part.probs)
-
-
 def split(part: Part, rows: int, seed: int) -> dict[str, float]:
     """AUGRC of `auto`, fitted on right labels and on some wrong ones, and of every single score, on one half."""
     order = np.random.default_rng(1000 + seed).permutation(part.labels.size)
     half = order.size // 2
     fit, test = part.take(order[: min(rows or half, half)]), part.take(order[half:])
-    found = {name: augrc(SCORES[name](fit, [test])[0], test.wrong) for name in (*SINGLE, "auto")}
-    return found | {"wrong": augrc(SCORES["auto"](flipped(fit, seed), [test])[0], test.wrong)}
+    noisy = Part(fit.outputs, flip(fit.labels, fit.outputs.shape[1], WRONG, 1 + seed), fit.probs)
+    losses = {name: SCORES[name](fit, [test])[0] for name in (*SINGLE, "auto")}
+    losses["wrong"] = SCORES["auto"](noisy, [test])[0]
+    return {name: curve_of(own, test.wrong).augrc() for name, own in losses.items()}
 
 
 def above(trials: list[dict[str, float]], name: str, best: str) -> tuple[float, float]:
@@ -58,13 +49,13 @@ def above(trials: list[dict[str, float]], name: str, best: str) -> tuple[float, 
     return 100 * float(own.mean() / rival.mean() - 1), 100 * error / float(rival.mean())
 
 
-def tables(data: Path, work: Path, splits: int) -> str:
+def tables(args: argparse.Namespace) -> str:
     """Means over dumps, and every dump."""
     rows, means = [], []
     found: dict[int, list[tuple[float, float]]] = {size: [] for size in ROWS}
-    for name, part in pooled(data, work):
+    for name, part in pooled(args.data, args.work):
         for size in ROWS:
-            trials = [split(part, size, seed) for seed in range(splits)]
+            trials = [split(part, size, seed) for seed in range(args.trials)]
             best = min(SINGLE, key=lambda score: sum(trial[score] for trial in trials))
             right, noisy = above(trials, "auto", best), above(trials, "wrong", best)
             found[size].append((right[0], noisy[0]))
@@ -79,10 +70,10 @@ def tables(data: Path, work: Path, splits: int) -> str:
     text = [
         "# `auto` with few rows and with wrong labels",
         "",
-        made_by(f"python -m benchmarks.selective few --trials {splits}"),
+        made_by(f"python -m benchmarks.selective few --trials {args.trials}"),
         "",
         f"Percent of AUGRC above the best of {', '.join(SINGLE)} *in hindsight*: the best on the test rows,",
-        f"on average over {splits} splits. Below 0, `auto` is better than any of them. Wrong labels: {WRONG:.0%}",
+        f"on average over {args.trials} splits. Below 0, `auto` is better than any of them. Wrong labels: {WRONG:.0%}",
         "of those to fit on.",
         "",
         "## Means",

@@ -268,10 +268,10 @@ def draw(results: Results, path: Path) -> None:
     found = rankings(results, "augrc")
     with drawn(path, 1, len(found), (4.4 * len(found), 3.6)) as axes:
         for axis, (title, own) in zip(axes, found.items(), strict=True):
-            ordered = sorted(own.pairs(), key=lambda pair: -pair[1])
+            ordered = sorted(zip(own.mean, own.names, strict=True), reverse=True)
             axis.axvspan(min(own.mean), min(own.mean) + own.critical_difference, color=GREY, alpha=0.2, lw=0)
-            for height, (name, mean) in enumerate(ordered):
+            for height, (mean, name) in enumerate(ordered):
                 axis.plot([mean], [height], "o", color=COLOURS[0 if name in OURS else 1])
-            axis.set_yticks(range(len(ordered)), [name for name, _ in ordered])
+            axis.set_yticks(range(len(ordered)), [name for _, name in ordered])
             axis.set_xlabel("mean rank of AUGRC (1 is best)\nshaded: not significantly different from the best")
             axis.set_title(f"{title}: {own.blocks}")

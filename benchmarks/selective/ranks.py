@@ -19,10 +19,6 @@ class Ranking:
     blocks: int
     critical_difference: float
 
-    def pairs(self) -> list[tuple[str, float]]:
-        """(score, mean rank)."""
-        return list(zip(self.names, self.mean, strict=True))
-
 
 def ranking(names: list[str], values: Array) -> Ranking:
     """Rank the scores in each block (row) of values, low is best; ties share their ranks.

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,19 +25,12 @@ def detection_probability(fitted: int, new: int, shared: int) -> float:
     >>> [round(detection_probability(5000, 200, shared), 3) for shared in (2, 5, 10, 20, 200)]
     [0.168, 0.68, 0.959, 1.0, 1.0]
     """
-    from scipy.special import gammaln
-
-    def log_choose(n: int, k: int) -> float:
-        return float(gammaln(n + 1) - gammaln(k + 1) - gammaln(n - k + 1))
+    from scipy.stats import hypergeom
 
     if shared == fitted == new:
         return 1.0
-    kept = min(KEPT, fitted)
     needed = needed_hits(0, fitted, new, 1, 0)
-    missed = range(max(0, kept + shared - fitted), min(needed, shared + 1, kept + 1))
-    log_all = log_choose(fitted, kept)
-    terms = [log_choose(shared, i) + log_choose(fitted - shared, kept - i) - log_all for i in missed]
-    return float(max(0.0, 1.0 - np.exp(terms).sum()))
+    return float(hypergeom.sf(needed - 1, fitted, shared, min(KEPT, fitted)))
 
 
 def _judge(fitted: Array, new: Array) -> Reuse:
@@ -73,10 +66,10 @@ def real(name: str, shares: Array) -> list[str]:
     return [name, str(len(shares)), str(len(np.unique(exact))), *(f"{cell:.2f}" for cell in cells)]
 
 
-def tables(data: Path, work: Path) -> str:
+def tables(args: argparse.Namespace) -> str:
     """A line for each model of scikit-learn and each published one with probabilities."""
     rows = []
-    for dump in all_dumps(data, work):
+    for dump in all_dumps(args.data, args.work):
         if dump.fit.probs and dump.name == dump.experiment and len(dump.test.labels) >= FEWEST:
             rows.append(real(dump.name, dump.test.outputs.astype(np.float64)))
     head = ["outputs", "rows", "different", "exact: false alarms", "half reused", "coarse: false alarms"]

@@ -7,12 +7,13 @@ to 0 where the model is sure: rows that float32 would tie stay apart, which is t
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
 import drrej
 from benchmarks.selective.dumps import Array, Part
-from drrej.core.curves import Curve
+from benchmarks.selective.rules import curve_of
 
 Score = Callable[[Part, list[Part]], list[Array]]
 """From the rows to fit on and some parts to the score of each row of each part."""
@@ -22,18 +23,17 @@ def _plain(function: Callable[[Part], Array]) -> Score:
     return lambda _fit, parts: [function(part) for part in parts]
 
 
+def fitted(part: Part, **how: Any) -> drrej.Rejector:
+    """A rejector of these rows."""
+    kind: Any = "probs" if part.probs else "logits"
+    return drrej.fit_rejector(part.outputs, part.labels, input=kind, normalize=part.probs, **how)
+
+
 def _drrej(loss: str) -> Score:
     """A loss of drrej, calibrated and fitted; the threshold plays no part in the order."""
 
     def scored(fit: Part, parts: list[Part]) -> list[Array]:
-        rejector = drrej.fit_rejector(
-            fit.outputs,
-            fit.labels,
-            coverage=0.5,
-            loss=loss,
-            input="probs" if fit.probs else "logits",
-            normalize=fit.probs,
-        )
+        rejector = fitted(fit, loss=loss, coverage=0.5)
         return [rejector.score(part.outputs).loss for part in parts]
 
     return scored
@@ -101,8 +101,7 @@ def p_norm(fit: Part, parts: list[Part]) -> list[Array]:
         return np.asarray(-np.divide(centred[:, 0], norm, out=np.zeros(len(norm)), where=norm > 0))
 
     def augrc(power: int | None) -> float:
-        scores = scored(fit, power)
-        return Curve.of(scores[~fit.wrong], scores[fit.wrong]).augrc()
+        return curve_of(scored(fit, power), fit.wrong).augrc()
 
     powers: list[int | None] = [None, *range(1, 11)]
     best = min(powers, key=augrc)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -36,9 +37,9 @@ def guaranteed(source: drrej.Source, seed: int) -> tuple[Report, bool]:
     return drrej.evaluate(test, found.rejector), found.why_not is None
 
 
-def tables(data: Path) -> str:
+def tables(args: argparse.Namespace) -> str:
     """A row for each dump and way."""
-    parts = {dump.name: dump.fit.joined(dump.test) for dump in published(data) if dump.name == dump.experiment}
+    parts = {dump.name: dump.fit.joined(dump.test) for dump in published(args.data) if dump.name == dump.experiment}
     val, test = read_both(SAMPLE)
     parts["HAR (sample_data)"] = val.joined(test)
     rows = [row for name, part in parts.items() for row in _rows(name, part)]

@@ -67,7 +67,6 @@ def main() -> None:
     parser.add_argument("--work", type=Path, default=Path("out/benchmarks"), help="where generated dumps are kept")
     parser.add_argument("--output", type=Path, default=HERE / "results.md", help="where the tables go")
     parser.add_argument("--repeat", type=int, default=5, help="runs of each command; the median counts")
-    parser.add_argument("--torch", default=sys.executable, help="the interpreter that has torch and probmetrics")
     parser.add_argument("--check", action="store_true", help="measure the small cases and compare with their limits")
     chosen = parser.parse_args()
     if chosen.check:
@@ -77,7 +76,7 @@ def main() -> None:
         text = chosen.output.read_text() if chosen.output.exists() else "# Speed\n"
         head, *parts = text.split("\n## ")
         known = {part.split("\n", 1)[0]: "## " + part for part in parts}
-        known[name] = measured(name, Bench(chosen.work, chosen.torch), chosen.repeat)
+        known[name] = measured(name, Bench(chosen.work), chosen.repeat)
         chosen.output.write_text("\n".join([head.rstrip() + "\n", *(part.rstrip() + "\n" for part in known.values())]))
 
 

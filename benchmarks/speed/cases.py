@@ -21,10 +21,9 @@ DECODE = "Arrow's decode"
 
 @dataclass(frozen=True)
 class Bench:
-    """Where dumps are kept, and the interpreter that has torch and what is built on it."""
+    """Where dumps are kept, and our commands on them."""
 
     work: Path
-    torch: str = sys.executable
 
     def dump(self, shape: Shape) -> str:
         """The path of a dump, made if need be: in a process of its own, as children inherit our peak memory."""
@@ -92,8 +91,8 @@ def masks(bench: Bench) -> Cases:
     """
     for shape in (LIST, WIDE, NARROW):
         commands: Commands = {DECODE: bench.decode(shape), "drrej reject": bench.reject(shape)}
-        if shape.layout == "list" and has_module("torch", bench.torch):
-            commands["torch in memory"] = peer("torch", bench.dump(shape), python=bench.torch)
+        if shape.layout == "list" and has_module("torch"):
+            commands["torch in memory"] = peer("torch", bench.dump(shape))
         for name in filter(has_module, ("polars", "duckdb")):
             commands[name] = peer(name, bench.dump(shape), columns_of(shape), str(bench.work / "peer.parquet"))
         yield shape.name, commands
@@ -116,13 +115,9 @@ def calibrate(bench: Bench) -> Cases:
     """A temperature: drrej as a whole process, reading included; the others with the logits already in memory."""
     for shape in (MANY, SMALL):
         commands: Commands = {"drrej calibrate": bench.calibrate(shape)}
-        for name, module, python in (
-            ("sklearn", "sklearn", sys.executable),
-            ("authors", "torch", bench.torch),
-            ("probmetrics", "probmetrics", bench.torch),
-        ):
-            if has_module(module, python):
-                commands[name] = peer(name, bench.dump(shape), python=python)
+        for name, module in (("sklearn", "sklearn"), ("authors", "torch")):
+            if has_module(module):
+                commands[name] = peer(name, bench.dump(shape))
         yield shape.name, commands
 
 

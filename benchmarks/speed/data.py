@@ -9,53 +9,35 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-_STRETCH = 1 << 22
-"""Logits made at a time."""
+GROUP = 65536
+"""Rows of a row group."""
 
 
 @dataclass(frozen=True)
 class Shape:
-    """Size and layout of a dump; `group` rows per row group, 0 for a single row group."""
+    """Size and layout of a dump."""
 
     rows: int
     classes: int
     layout: str = "list"
-    group: int = 65536
 
     @property
     def name(self) -> str:
         """What tables call it."""
-        group = "one row group" if not self.group else f"{self.group} rows a group"
-        return f"{self.rows:,} x {self.classes:,} float32, {self.layout}, {group}"
+        return f"{self.rows:,} x {self.classes:,} float32, {self.layout}"
 
     def path(self, folder: Path) -> Path:
         """Where it is kept."""
-        return folder / f"{self.rows}x{self.classes}-{self.layout}-{self.group}.parquet"
+        return folder / f"{self.rows}x{self.classes}-{self.layout}.parquet"
 
-    def make(self, folder: Path) -> Path:
-        """Write the dump unless it is there."""
-        path = self.path(folder)
-        if not path.exists():
-            folder.mkdir(parents=True, exist_ok=True)
-            part = path.with_suffix(".part")
-            self._write(part)
-            part.rename(path)
-        return path
-
-    def _write(self, path: Path) -> None:
-        group = self.group or self.rows
-        writer: pq.ParquetWriter | None = None
-        tables: list[pa.Table] = []
-        step = max(1, min(group, _STRETCH // self.classes))
-        for number, start in enumerate(range(0, self.rows, step)):
-            tables.append(self._rows(start, min(step, self.rows - start), number))
-            if sum(table.num_rows for table in tables) >= group or start + step >= self.rows:
-                merged = pa.concat_tables(tables).combine_chunks()
-                tables = []
-                writer = writer or pq.ParquetWriter(path, merged.schema)
-                writer.write_table(merged, row_group_size=group)
-        assert writer is not None
-        writer.close()
+    def make(self, folder: Path) -> None:
+        """Write the dump."""
+        folder.mkdir(parents=True, exist_ok=True)
+        part = self.path(folder).with_suffix(".part")
+        with pq.ParquetWriter(part, self._rows(0, 1, 0).schema) as writer:
+            for number, start in enumerate(range(0, self.rows, GROUP)):
+                writer.write_table(self._rows(start, min(GROUP, self.rows - start), number))
+        part.rename(self.path(folder))
 
     def _rows(self, start: int, rows: int, number: int) -> pa.Table:
         """Random logits with the true class lifted by a random amount: about 85 % accuracy, overconfident."""

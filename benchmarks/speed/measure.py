@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 
 
 @dataclass(frozen=True)
@@ -71,12 +72,11 @@ def drrej(*arguments: str) -> list[str]:
     return [sys.executable, "-m", "drrej", *arguments]
 
 
-def peer(name: str, *arguments: str, python: str = sys.executable) -> list[str]:
-    """A peer of `benchmarks.speed.peers`, by an interpreter that has its library."""
-    return [python, "-m", "benchmarks.speed.peers", name, *arguments]
+def peer(name: str, *arguments: str) -> list[str]:
+    """A peer of `benchmarks.speed.peers`."""
+    return [sys.executable, "-m", "benchmarks.speed.peers", name, *arguments]
 
 
-def has_module(name: str, python: str = sys.executable) -> bool:
-    """Whether a peer's library is installed for an interpreter."""
-    code = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({name!r}) is None)"
-    return subprocess.run([python, "-c", code], check=False).returncode == 0
+def has_module(name: str) -> bool:
+    """Whether a peer's library is installed."""
+    return find_spec(name) is not None

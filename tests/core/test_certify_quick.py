@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
+from benchmarks.selective.certified import DELTA, generated
 from benchmarks.selective.rules import Fitted, curve_of, every_rank
-from benchmarks.selective.worlds import DELTA, generated
 from drrej.core.certify import _ROUND, error_blocks, planned_starts
 
 

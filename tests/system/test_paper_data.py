@@ -70,7 +70,8 @@ def test_folds_cover_every_row_once_and_parts_do_not_overlap():
     rows = 103
     tests = [split(rows, fold).test for fold in range(1, 6)]
     assert sorted(np.concatenate(tests).tolist()) == list(range(rows))
-    assert [len(part) for part in split(1000, 1, validation=0.1).parts().values()] == [80, 200, 720]
+    first = split(1000, 1, validation=0.1)
+    assert [len(part) for part in (first.val, first.test, first.train)] == [80, 200, 720]
     for fold in range(1, 6):
         parts = split(rows, fold)
         assert sorted(np.concatenate([parts.train, parts.val, parts.test]).tolist()) == list(range(rows))

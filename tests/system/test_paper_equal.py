@@ -12,7 +12,7 @@ import pytest
 from scipy import stats
 
 from benchmarks.paper.__main__ import main
-from benchmarks.paper.judge import Rows, against_paper, costs_of, nearest_cost, paired, states
+from benchmarks.paper.judge import Rows, against_paper, costs_of, mean_coverages, paired, states
 from benchmarks.paper.tables import judged, markdown, published, summary
 from benchmarks.selective.dumps import read_both
 
@@ -131,6 +131,7 @@ def test_baselines_are_compared_at_their_own_coverage_of_the_same_rows(tmp_path)
         (80, "gce", 0.3, 2),
         (90, "gce", 0.3, 2),
     ]
+    assert (rivals[0]["costs"], rivals[0]["most"]) == (2, pytest.approx(100 * 338.5 / 400))
     theirs, ours = [], []
     for number, folder in enumerate(folders):
         dump = pq.read_table(folder / "gce" / "cost-0.3000" / "test.parquet")
@@ -144,15 +145,15 @@ def test_baselines_are_compared_at_their_own_coverage_of_the_same_rows(tmp_path)
     value, lower, upper = rivals[0]["difference"]
     assert value == pytest.approx(100 * (np.concatenate(ours).mean() - np.concatenate(theirs).mean()), abs=1e-3)
     assert lower < value < upper
-    assert "| HAR, clean | 2 | 80 % | GCE | 0.30 |" in markdown([row])
+    assert "| HAR, clean | 2 | 80 % | GCE | 0.30 | 84.6 (2) |" in markdown([row])
 
 
 def test_a_cost_that_accepts_no_row_of_a_fold_is_not_chosen(tmp_path) -> None:
     write_fold(tmp_path, 0)
     write_baseline(tmp_path, 0.2, 400, 0)
-    assert nearest_cost([costs_of(tmp_path / "gce")], 80) is None
+    assert mean_coverages([costs_of(tmp_path / "gce")]) == {}
     write_baseline(tmp_path, 0.3, 300, 0)
-    assert nearest_cost([costs_of(tmp_path / "gce")], 80) == 0.3
+    assert mean_coverages([costs_of(tmp_path / "gce")]) == {30: 25.0}
 
 
 def test_other_rows_than_those_of_the_base_network_are_refused(tmp_path) -> None:

@@ -31,7 +31,7 @@ def chain(tmp_path_factory):
     data, work, out = folder / "data", folder / "work", folder / "results"
     data.mkdir()
     write_clusters(data / "har.npz")
-    common = ["har", "--data", str(data), "--work", str(work), "--folds", "1", "--epochs", "1", "--rows", "2500"]
+    common = ["har", "--data", str(data), "--work", str(work), "--folds", "1", "--epochs", "1"]
     judging = ["--work", str(work), "--out", str(out)]
     assert main(["train", *common, "--learning-rate", "0.05"]) == 0
     assert main(["baselines", *common, "--costs", "0.17", "0.33", "--learning-rate", "0.05"]) == 0
@@ -49,9 +49,9 @@ def _written(work):
 def test_dumps_hold_the_parts_of_the_fold_with_clean_labels(chain):
     work, _ = chain
     for noise in ("noise0", "noise25"):
-        parts = [pq.read_table(work / "har" / noise / "fold1" / f"{p}.parquet") for p in ("train", "val", "test")]
-        assert [part.num_rows for part in parts] == [1600, 400, 500]
-        assert parts[0]["label"].equals(pq.read_table(work / "har" / "noise0" / "fold1" / "train.parquet")["label"])
+        parts = [pq.read_table(work / "har" / noise / "fold1" / f"{p}.parquet") for p in ("val", "test")]
+        assert [part.num_rows for part in parts] == [480, 600]
+        assert parts[0]["label"].equals(pq.read_table(work / "har" / "noise0" / "fold1" / "val.parquet")["label"])
     record = json.loads((work / "har" / "noise25" / "fold1" / "training.json").read_text())
     assert (record["noise"], record["settings"]["epochs"]) == (0.25, 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -79,34 +80,33 @@ def generated() -> list[World]:
     ]
 
 
-def cell(found: tuple[Array, Array], world: World) -> str:
-    """The share of the oracle's coverage, and broken promises in percent; `!` beyond three standard errors."""
-    coverage, risk = found
-    broken = float(np.mean(risk > world.risk * (1 + 1e-9)))
-    over = "!" if broken > DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / coverage.size) else ""
-    return f"{np.mean(coverage) / world.oracle:.3f} ({100 * broken:.0f}{over})"
+def cell(share: float, broken: float, trials: int) -> str:
+    """Both shares, the second in percent; `!` beyond three standard errors."""
+    over = "!" if broken > DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / trials) else ""
+    return f"{share:.3f} ({100 * broken:.0f}{over})"
 
 
-def tables(trials: int) -> str:
+def tables(args: argparse.Namespace) -> str:
     """All worlds, the means over them, and how many promises were broken in all."""
-    counts = {name: max(1, trials // MAPIE_EVERY) if "MAPIE" in name else trials for name in RULES}
+    counts = {name: max(1, args.trials // MAPIE_EVERY) if "MAPIE" in name else args.trials for name in RULES}
     lines, means = [], []
     broken = dict.fromkeys(RULES, 0.0)
     for rows in ROWS:
         shares = []
         for world in generated():
-            found = {name: world.found(RULES[name], rows, count) for name, count in counts.items()}
-            shares.append([np.mean(coverage) / world.oracle for coverage, _ in found.values()])
-            cells = [cell(own, world) for own in found.values()]
+            found, cells = [world.found(RULES[name], rows, count) for name, count in counts.items()], []
+            shares.append([float(np.mean(coverage)) / world.oracle for coverage, _ in found])
+            for name, share, (_, risk) in zip(RULES, shares[-1], found, strict=True):
+                over = float(np.mean(risk > world.risk * (1 + 1e-9)))
+                broken[name] += over
+                cells.append(cell(share, over, counts[name]))
             lines.append([str(rows), world.name, f"{world.risk:g}", f"{world.oracle:.3f}", *cells])
-            for name, (_, risk) in found.items():
-                broken[name] += float(np.mean(risk > world.risk * (1 + 1e-9)))
         means.append([str(rows), *(f"{share:.3f}" for share in np.mean(shares, axis=0))])
     said = [f"{100 * share / len(lines):.1f} % of {len(lines) * counts[name]}" for name, share in broken.items()]
     text = [
         "# Certified coverage where the truth is known",
         "",
-        made_by(f"python -m benchmarks.selective certified --trials {trials}"),
+        made_by(f"python -m benchmarks.selective certified --trials {args.trials}"),
         "",
         "The share of the oracle's coverage that is certified at confidence 0.9; in brackets the promises that were",
         "broken, in percent (10 are allowed; `!` where chance does not explain more). As many rows fit as certify.",
