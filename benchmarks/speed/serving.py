@@ -52,7 +52,7 @@ def plain_learned(rejector: drrej.Rejector) -> Callable[[np.ndarray], Any]:
         rows, prediction = np.arange(len(logits)), logits.argmax(axis=1)
         gaps = (logits - logits[rows, prediction][:, None]) * (model.scale / temperature)
         gaps[rows, prediction] = -np.inf
-        log_odds = np.logaddexp.reduce(gaps, axis=1)
+        log_odds = np.log(np.exp(gaps).sum(axis=1))
         if model.class_terms:
             log_odds = log_odds + np.array(model.class_terms)[prediction]
         return prediction, 1 / (1 + np.exp(-(log_odds * model.slope + model.intercept))) >= cutoff
