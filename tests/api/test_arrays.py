@@ -257,6 +257,7 @@ def test_a_promise_may_have_fresh_rows_of_its_own(tmp_path: Path) -> None:
     [
         (LOGITS[0], LABELS, {}, "rows of scores but"),
         (LOGITS[None], LABELS, {}, r"scores have the shape \(1, 3000, 4\)"),
+        (LOGITS[:, :1], LABELS, {}, r"\(3000, 1\); .*, pass scores\[:, 0\]"),
         (LOGITS.astype(str), LABELS, {}, "scores are <U"),
         (LOGITS, np.eye(4)[LABELS], {}, "not one-hot"),
         (LOGITS, LABELS + 1, {}, "label outside 0 to 3"),
