@@ -80,12 +80,6 @@ def generated() -> list[World]:
     ]
 
 
-def cell(share: float, broken: float, trials: int) -> str:
-    """Both shares, the second in percent; `!` beyond three standard errors."""
-    over = "!" if broken > DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / trials) else ""
-    return f"{share:.3f} ({100 * broken:.0f}{over})"
-
-
 def tables(args: argparse.Namespace) -> str:
     """All worlds, the means over them, and how many promises were broken in all."""
     counts = {name: max(1, args.trials // MAPIE_EVERY) if "MAPIE" in name else args.trials for name in RULES}
@@ -99,7 +93,8 @@ def tables(args: argparse.Namespace) -> str:
             for name, share, (_, risk) in zip(RULES, shares[-1], found, strict=True):
                 over = float(np.mean(risk > world.risk * (1 + 1e-9)))
                 broken[name] += over
-                cells.append(cell(share, over, counts[name]))
+                beyond = "!" if over > DELTA + 3 * math.sqrt(DELTA * (1 - DELTA) / counts[name]) else ""
+                cells.append(f"{share:.3f} ({100 * over:.0f}{beyond})")
             lines.append([str(rows), world.name, f"{world.risk:g}", f"{world.oracle:.3f}", *cells])
         means.append([str(rows), *(f"{share:.3f}" for share in np.mean(shares, axis=0))])
     said = [f"{100 * share / len(lines):.1f} % of {len(lines) * counts[name]}" for name, share in broken.items()]

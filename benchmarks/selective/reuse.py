@@ -10,7 +10,7 @@ import numpy as np
 
 from benchmarks.pages import made_by, table
 from benchmarks.selective.dumps import Array, all_dumps
-from drrej.core.reuse import KEPT, Reuse, Sketch, coarse_keys, content_keys, needed_hits
+from drrej.core.reuse import KEPT, Sketch, coarse_keys, content_keys, needed_hits
 
 SPLITS = 40
 FEWEST = 1500
@@ -33,11 +33,6 @@ def detection_probability(fitted: int, new: int, shared: int) -> float:
     return float(hypergeom.sf(needed - 1, fitted, shared, min(KEPT, fitted)))
 
 
-def _judge(fitted: Array, new: Array) -> Reuse:
-    fingerprint = Sketch.of(fitted).fingerprint()
-    return fingerprint.judge(fingerprint.look_up(new))
-
-
 FORMS: dict[str, Callable[[Any, Any], Any]] = {
     "float16": lambda _, logs: logs.astype(np.float16),
     "six digits": lambda _, logs: np.round(logs, 6),
@@ -56,8 +51,12 @@ def real(name: str, shares: Array) -> list[str]:
     orders = [rng.permutation(len(shares))[: 2 * half] for _ in range(SPLITS)]
 
     def noticed(fitted: Array, keys: Array, reused: int) -> float:
-        new = [np.concatenate([order[:reused], order[half:][: half - reused]]) for order in orders]
-        return float(np.mean([_judge(fitted[a[:half]], keys[b]).reused for a, b in zip(orders, new, strict=True)]))
+        found = []
+        for order in orders:
+            fingerprint = Sketch.of(fitted[order[:half]]).fingerprint()
+            new = keys[np.concatenate([order[:reused], order[half:][: half - reused]])]
+            found.append(fingerprint.judge(fingerprint.look_up(new)).reused)
+        return float(np.mean(found))
 
     exact, coarse = content_keys(shares), coarse_keys(logs, first)
     forms = [coarse_keys(of(shares, logs), first, "prob" in form) for form, of in FORMS.items()]

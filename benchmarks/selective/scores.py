@@ -84,11 +84,6 @@ def energy(part: Part) -> Array:
     return np.asarray(-ordered[:, 0] - np.log1p(np.exp(ordered[:, 1:] - ordered[:, :1]).sum(axis=1)))
 
 
-def max_logit(part: Part) -> Array:
-    """-max of the logits (Hendrycks et al. 2022)."""
-    return np.asarray(-part.sorted[:, 0])
-
-
 def p_norm(fit: Part, parts: list[Part]) -> list[Array]:
     """Centred logits over their p-norm, the largest (Cattelan and Silva 2023): p of 1, ..., 10 or none by AUGRC."""
 
@@ -116,7 +111,7 @@ SCORES: dict[str, Score] = {
     "margin": _plain(margin),
     "logit margin": _plain(logit_margin),
     "energy": _plain(energy),
-    "max logit": _plain(max_logit),
+    "max logit": _plain(lambda part: np.asarray(-part.sorted[:, 0])),  # Hendrycks et al. 2022
     "pNorm": p_norm,
 }
 LOGITS_ONLY = ("energy", "max logit", "pNorm")

@@ -6,10 +6,11 @@ import contextlib
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 from benchmarks.speed.data import Shape
-from benchmarks.speed.measure import drrej, has_module, peer, run
+from benchmarks.speed.measure import drrej, peer, run
 
 Commands = dict[str, Sequence[str]]
 Cases = Iterator[tuple[str, Commands]]
@@ -91,9 +92,9 @@ def masks(bench: Bench) -> Cases:
     """
     for shape in (LIST, WIDE, NARROW):
         commands: Commands = {DECODE: bench.decode(shape), "drrej reject": bench.reject(shape)}
-        if shape.layout == "list" and has_module("torch"):
+        if shape.layout == "list" and find_spec("torch"):
             commands["torch in memory"] = peer("torch", bench.dump(shape))
-        for name in filter(has_module, ("polars", "duckdb")):
+        for name in filter(find_spec, ("polars", "duckdb")):
             commands[name] = peer(name, bench.dump(shape), columns_of(shape), str(bench.work / "peer.parquet"))
         yield shape.name, commands
 
@@ -116,7 +117,7 @@ def calibrate(bench: Bench) -> Cases:
     for shape in (MANY, SMALL):
         commands: Commands = {"drrej calibrate": bench.calibrate(shape)}
         for name, module in (("sklearn", "sklearn"), ("authors", "torch")):
-            if has_module(module):
+            if find_spec(module):
                 commands[name] = peer(name, bench.dump(shape))
         yield shape.name, commands
 
@@ -125,7 +126,7 @@ def certify(bench: Bench) -> Cases:
     """5 % risk at confidence 0.9: drrej as a whole process; MAPIE, 100 thresholds, with the scores in memory."""
     promise = ("--risk", "0.05", "--confidence", "0.9", "--allow-reuse")
     commands: Commands = {"drrej threshold": bench.threshold(SMALL, *promise)}
-    if has_module("mapie"):
+    if find_spec("mapie"):
         commands["mapie"] = peer("mapie", bench.dump(SMALL))
     yield SMALL.name, commands
 

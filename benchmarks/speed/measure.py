@@ -10,7 +10,6 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.util import find_spec
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,3 @@ def drrej(*arguments: str) -> list[str]:
 def peer(name: str, *arguments: str) -> list[str]:
     """A peer of `benchmarks.speed.peers`."""
     return [sys.executable, "-m", "benchmarks.speed.peers", name, *arguments]
-
-
-def has_module(name: str) -> bool:
-    """Whether a peer's library is installed."""
-    return find_spec(name) is not None

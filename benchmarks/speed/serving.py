@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import sys
 import tempfile
-import threading
 import time
 import warnings
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -78,16 +78,13 @@ def interleaved(calls: dict[str, Callable[[np.ndarray], Any]], batches: list[np.
 def in_threads(call: Callable[[], Any], times: int, threads: int = 8) -> float:
     """Calls a second, by the clock on the wall, of so many threads together."""
 
-    def work() -> None:
+    def work(_: int) -> None:
         for _ in range(times):
             call()
 
-    running = [threading.Thread(target=work) for _ in range(threads)]
     start = time.perf_counter()
-    for each in running:
-        each.start()
-    for each in running:
-        each.join()
+    with ThreadPoolExecutor(threads) as pool:
+        list(pool.map(work, range(threads)))
     return threads * times / (time.perf_counter() - start)
 
 
