@@ -13,6 +13,7 @@ n' / (n' + n / (r + 1)): an exact test, for each r, with no model of the rows.
 
 Rows that were rounded, shifted, normalised or stored in another type have other keys. A second sketch is of
 `coarse_keys`, which survive that, and is judged in the same way: rows that look alike there count as equal by nature.
+After a shift fresh rows may look alike more often than the fitted ones tell, so twice as many are allowed for.
 """
 
 from __future__ import annotations
@@ -37,6 +38,9 @@ LONGEST_TEXT = 11_200
 
 FALSE_ALARM = 0.02
 """Chance at most that fresh rows count as used, by each of the two sketches."""
+
+_MORE_ALIKE = 2.0
+"""Times as many fresh rows may look like fitted ones by their coarse keys as these tell, if rows have shifted."""
 
 MOST_REPEATS = 0.01
 """The share of repeated rows up to which rows count as independent."""
@@ -192,16 +196,16 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
         exact = self._judge(looked_up)
         if exact.reused or self.coarse is None or looked_up.coarse is None:
             return exact
-        coarse = self.coarse._judge(looked_up.coarse)
+        coarse = self.coarse._judge(looked_up.coarse, _MORE_ALIKE)
         return coarse if coarse.reused else Reuse(False, exact.share, exact.noticeable or coarse.noticeable)
 
-    def _judge(self, looked_up: LookUp) -> Reuse:
+    def _judge(self, looked_up: LookUp, alike: float = 1.0) -> Reuse:
         share = float(looked_up.found.mean()) if looked_up.found.size else 0.0
         found, open_groups = False, False
         for number, (low, high) in enumerate(_GROUPS):
             members = (self.counts >= low) & (self.counts <= high)
             repeats = int(np.count_nonzero((self.counts > low) & (self.counts <= high + 1)))
-            needed = needed_hits(repeats, self.rows, looked_up.rows, high, number)
+            needed = needed_hits(repeats, self.rows, alike * looked_up.rows, high, number)
             found = found or int(np.count_nonzero(looked_up.found & members)) >= needed
             # Rows drawn from the fitted ones would find each of these with the chance 1 - (1 - r / n)^n'.
             chances = -np.expm1(looked_up.rows * np.log1p(-np.minimum(self.counts[members] / self.rows, 0.5)))
@@ -220,7 +224,7 @@ def read_fingerprint(text: str | None, rows: int | None) -> Fingerprint | None:
     return Fingerprint.parse(text, rows)
 
 
-def needed_hits(repeats: int, fitted: int, new: int, occurrences: int, group: int) -> int:
+def needed_hits(repeats: int, fitted: int, new: float, occurrences: int, group: int) -> int:
     """The number of kept rows found from which on chance does not explain it, in a group of `_GROUPS`.
 
     `repeats` rows were kept with one occurrence more than those. Half of the false alarms are allowed to rows that
