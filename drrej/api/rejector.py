@@ -136,9 +136,10 @@ class Rejector(Document, frozen=True):
         if logits is None:
             return None
         look = self.input == "logits" and not self.binary
+        needs, scale = ratio.loss.needs, ratio.loss.scale
         if len(rows) == 1 and self.classes <= MOST_CLASSES and ratio.loss.of_one_row:
             try:
-                row, largest = row_scores(self.calibrator, logits[0], ratio.loss.needs, self.precision)
+                row, largest = row_scores(self.calibrator, logits[0], needs, self.precision, scale)
             except Unusual:
                 pass
             else:
@@ -146,7 +147,8 @@ class Rejector(Document, frozen=True):
                     warn_of_probabilities(rows, None, levels=5)
                 place, loss = ratio.loss.of(row, {})
                 return np.array([place]), np.array([loss]), np.array([not loss < cutoffs[place]])
-        calibrated, before = self.calibrator.scores(logits, ratio.loss.needs, self.precision)
+        after = needs if scale is None else None  # what it ranks by is all that is needed
+        calibrated, before = self.calibrator.scores(logits, after, self.precision, None, scale)
         if not np.isfinite(before.largest).all():
             return None
         if look and (50 * np.count_nonzero(before.largest <= 1.0 + 1e-6) >= len(rows) or logits[0].min() >= 0):

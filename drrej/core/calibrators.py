@@ -23,6 +23,10 @@ CalibratorName = Literal["temperature", "vector", "beta", "logistic", "isotonic"
 """What may be asked for."""
 
 
+SMALL_ODDS = 1e-8
+"""Below, e^u in single precision would lose digits that are left of the gap."""
+
+
 class Scores(Struct, frozen=True):
     """Rows of scores at one scale; a class has the probability softmax(beta * values).
 
@@ -36,6 +40,8 @@ class Scores(Struct, frozen=True):
     sums: GapSums
     """As far as they were asked for."""
     precision: Precision = "auto"
+    ranked: GapSums | None = None
+    """Those at the temperature that a learned loss ranks by, if it was known."""
 
     @property
     def classes(self) -> int:
@@ -50,14 +56,19 @@ class Scores(Struct, frozen=True):
     def log_odds(self, scale: float) -> Floats:
         """The log-odds of an error at `scale` times the inverse temperature.
 
-        The sum is over the rivals of the predicted class, relative to the largest: nothing underflows.
+        Small ones are summed relative to the largest rival of the predicted class: nothing underflows.
         """
-        beta = self.beta * scale
-        others = self.values.copy()
-        others[np.arange(self.prediction.size), self.prediction] = -np.inf
-        _, largest, (at,) = block_sums(others, [beta], [NOTHING], self.precision)
-        with np.errstate(invalid="ignore"):
-            log_odds: Floats = np.where(largest == -np.inf, -np.inf, beta * (largest - self.largest) + at.log_weight)
+        beta, at = self.beta * scale, self.ranked
+        if at is None:
+            _, _, (at,) = block_sums(self.values, [beta], [NOTHING], self.precision)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            log_odds: Floats = np.log(at.odds)
+            if (small := np.flatnonzero(at.odds < SMALL_ODDS)).size:
+                others = self.values[small]
+                others[np.arange(small.size), self.prediction[small]] = -np.inf
+                _, largest, (at,) = block_sums(others, [beta], [NOTHING], self.precision)
+                behind = beta * (largest - self.largest[small]) + at.log_weight
+                log_odds[small] = np.where(largest == -np.inf, -np.inf, behind)
         return log_odds
 
     def tallies(self, labels: Integers, *parts: Booleans | None) -> list[CalibrationTally]:
@@ -94,18 +105,28 @@ class Temperature(Struct, frozen=True):
     temperature: float
 
     def scores(
-        self, logits: AnyFloats, needs: Needs, precision: Precision, raw: Needs | None = None
+        self,
+        logits: AnyFloats,
+        needs: Needs | None,
+        precision: Precision,
+        raw: Needs | None = None,
+        scale: float | None = None,
     ) -> tuple[Scores, Scores]:
-        """Scores after and before calibration, with the gap sums that are needed there (`raw` None: none before).
+        """Scores after and before calibration, with the gap sums that are needed there (None: none).
 
-        Both scales share the search for the largest logit, and the gaps to it.
+        With `scale` also those that a learned loss ranks by. All share the search for the largest logit, and the gaps.
         """
         beta = 1.0 / self.temperature
-        betas, wanted = ([beta], [needs]) if raw is None else ([beta, 1.0], [needs, raw])
-        prediction, largest, (after, *before) = block_sums(logits, betas, wanted, precision)
+        at = {"after": (beta, needs), "before": (1.0, raw)}
+        at |= {} if scale is None else {"ranked": (beta * scale, NOTHING)}
+        wanted = {name: (each, sums) for name, (each, sums) in at.items() if sums is not None}
+        betas, all_needs = [each for each, _ in wanted.values()], [sums for _, sums in wanted.values()]
+        prediction, largest, found = block_sums(logits, betas, all_needs, precision)
+        sums = dict(zip(wanted, found, strict=True))
+        after, before = (sums.get(name, GapSums()) for name in ("after", "before"))
         return (
-            Scores(logits, beta, prediction, largest, after, precision),
-            Scores(logits, 1.0, prediction, largest, before[0] if before else GapSums(), precision),
+            Scores(logits, beta, prediction, largest, after, precision, sums.get("ranked")),
+            Scores(logits, 1.0, prediction, largest, before, precision),
         )
 
 
@@ -128,7 +149,12 @@ class Vector(Stored, frozen=True):
     biases: tuple[float, ...]
 
     def scores(
-        self, logits: AnyFloats, needs: Needs, precision: Precision, raw: Needs | None = None
+        self,
+        logits: AnyFloats,
+        needs: Needs | None,
+        precision: Precision,
+        raw: Needs | None = None,
+        scale: float | None = None,
     ) -> tuple[Scores, Scores]:
         """As those of `Temperature`; in float64 after calibration, whatever the logits are stored in."""
         logs, before = log_probabilities(logits, raw or NOTHING, precision)
@@ -137,8 +163,7 @@ class Vector(Stored, frozen=True):
             scores += np.array(self.biases)
             if min(self.weights) <= 0.0:  # below 0 only while they are searched for
                 np.copyto(scores, -np.inf, where=np.isneginf(logs))
-        prediction, largest, (sums,) = block_sums(scores, [1.0], [needs], "float64")
-        return Scores(scores, 1.0, prediction, largest, sums, "float64"), before
+        return IDENTITY.scores(scores, needs, "float64", scale=scale)[0], before
 
 
 Calibrator = Temperature | Vector

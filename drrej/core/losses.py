@@ -55,6 +55,11 @@ class Loss(Struct, frozen=True, dict=True):
     def check(self, classes: int) -> None:
         """Raise OptionError unless it can be used for so many classes."""
 
+    @property
+    def scale(self) -> float | None:
+        """By how much the inverse temperature that it ranks by is larger; None if it takes the calibrated one."""
+        return None
+
     of_one_row: ClassVar[bool] = False
     """Whether `of` also takes the scores of one row alone (`drrej.core.one_row`), numbers in place of arrays."""
 
@@ -275,6 +280,11 @@ class LearnedLoss(Loss, frozen=True):
     drift_loss: ClassVar[Loss | None] = PLAIN["zero-one"]
 
     learned: ErrorModel
+
+    @property
+    def scale(self) -> float:
+        """By how much the inverse temperature that it ranks by is larger."""
+        return self.learned.scale
 
     def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
         """The class of the largest score, and the probability that it is wrong."""

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from drrej.core.calibrators import Scores, Temperature
+from drrej.core.calibrators import SMALL_ODDS, Scores, Temperature
 from drrej.core.softmax import NOTHING, GapSums, Needs
 from drrej.core.types import Precision
 
@@ -39,16 +39,22 @@ class RowScores(Scores, frozen=True):
     def log_odds(self, scale: float) -> Any:
         """As those of rows."""
         beta, place = self.beta * scale, int(self.prediction)
+        ranked = self.ranked or GapSums(**_sums(self.values, self.precision, beta, NOTHING)[2])
+        if ranked.odds >= SMALL_ODDS:
+            return float(np.log(ranked.odds))
         others = self.values.copy()
         others[place] = others[place - 1]  # any number will do: it is left out of the sums
         _, largest, at = _sums(others, self.precision, beta, NOTHING, place)
         return beta * (largest - self.largest) + at["log_weight"]
 
 
-def row_scores(calibrator: Any, logits: Any, needs: Needs, precision: Precision) -> tuple[RowScores, float]:
+def row_scores(
+    calibrator: Any, logits: Any, needs: Needs, precision: Precision, scale: float | None = None
+) -> tuple[RowScores, float]:
     """`Calibrator.scores` of one row of logits (classes,) after calibration, and the largest logit before it.
 
-    Raises `Unusual` where a block is needed.
+    With `scale` only the sums at the temperature that a learned loss ranks by. Raises `Unusual` where a block is
+    needed.
 
     >>> row_scores(Temperature(2.0), np.array([2.0, 0.0]), NOTHING, "float64")[0].sums.odds  # e^-1
     0.36787944117144233
@@ -56,7 +62,8 @@ def row_scores(calibrator: Any, logits: Any, needs: Needs, precision: Precision)
     beta, scaled = 1.0, isinstance(calibrator, Temperature)
     if scaled:
         beta = 1.0 / calibrator.temperature
-    place, before, sums = _sums(logits, precision, beta, needs if scaled else NOTHING)
+    by = beta if scale is None else beta * scale
+    place, before, sums = _sums(logits, precision, by if scaled else 1.0, needs if scaled else NOTHING)
     largest = before
     if not scaled:
         parts, weight = zip(logits.tolist(), calibrator.weights, calibrator.biases, strict=True), sums["log_weight"]
@@ -64,8 +71,10 @@ def row_scores(calibrator: Any, logits: Any, needs: Needs, precision: Precision)
             np.array([(logit - before - weight) * slope + bias for logit, slope, bias in parts]),
             "float64",
         )
-        place, largest, sums = _sums(logits, precision, beta, needs)
-    return RowScores(logits, beta, place, largest, GapSums(**sums), precision), before  # type: ignore[arg-type]
+        place, largest, sums = _sums(logits, precision, by, needs)
+    found = GapSums(**sums)
+    ranked = None if scale is None else found
+    return RowScores(logits, beta, place, largest, found, precision, ranked), before  # type: ignore[arg-type]
 
 
 def _sums(

@@ -166,7 +166,7 @@ class Scorer:
         """Score and decide the rows of a block; reports bad rows."""
         rejector = self.rejector
         logits = logits_of(block, rejector.floor)
-        how = (rejector.calibrator, self.needs, rejector.precision, self.raw)
+        how = (rejector.calibrator, self.needs, rejector.precision, self.raw, self.loss.scale)
         calibrated, raw = checked_scores(block, logits, *how, look=rejector.has_classes)
         columns = {name: column_values(block, name, non_negative=True) for name in self.loss.columns}
         prediction, loss = self.loss.of(calibrated, columns)
@@ -224,6 +224,7 @@ def checked_scores(
     needs: Needs = NOTHING,
     precision: Precision = "auto",
     raw: Needs | None = None,
+    scale: float | None = None,
     look: bool = True,
 ) -> tuple[Scores, Scores]:
     """`Calibrator.scores` of the logits of a block; bad rows are reported and have placeholders.
@@ -235,14 +236,14 @@ def checked_scores(
         example = f"{logits[odd[0]].tolist()}" if odd.size else ""
         remedy = "the rejector was made for such scores: is it 85 in place of 0.85?"
         block.report(odd, "a score outside [0, 1]", remedy, example)
-    calibrated, before = calibrator.scores(logits, needs, precision, raw)
+    calibrated, before = calibrator.scores(logits, needs, precision, raw, scale)
     if look and block.input == "logits":
         good: Any = ~block.bad if block.bad.any() else slice(None)
         scores = block.scores[good]
         block.look = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, before.largest[good])
     if block.check_largest(before.largest):
         return calibrated, before
-    return calibrator.scores(without_rows(logits, block.bad), needs, precision, raw)
+    return calibrator.scores(without_rows(logits, block.bad), needs, precision, raw, scale)
 
 
 def row_keys(block: Block, raw: Scores | None = None) -> Keys:
