@@ -38,7 +38,7 @@ def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[D
     A file that is there twice, by the same name, by a link, or by a glob beside its directory, counts once.
     """
     if not arguments:
-        raise DumpError("no dump given; name a file or a directory of them")
+        raise DumpError("no predictions file given; name a file or a directory of them")
     spools = {} if spools is None else spools
     found: dict[tuple[str | int, ...], DumpFile] = {}
     for part in (part for argument in arguments for part in _find(local_path(argument), spools)):
@@ -162,7 +162,7 @@ def _of_one_format(directory: str, files: Sequence[tuple[str, str, str]], uri: s
             found.append(DumpFile(path, name, _mask_name("/".join(pieces)), _hive("/".join(pieces)), uri))
     formats = {format_of(part).name for part in found}
     if not found:
-        raise DumpError(f"{directory}: no .parquet file in this directory, nor any other that drrej reads")
+        raise DumpError(f"{directory}: no .parquet file or any other that drrej reads in this directory")
     if "parquet" in formats:
         formats = {"parquet"}
     if len(formats) > 1:

@@ -126,8 +126,8 @@ def why_no_sample(parts: Sequence[Source]) -> str | None:
         return None
     return (
         f"{portions[0].copies} of {rows} rows have the same scores as another row; they stay together, so the parts "
-        "are no random samples and nothing can be certified on them; drop the repeats, or if they are different rows "
-        "name a column that tells them apart, `group=ID`"
+        "are not random samples and nothing can be certified on them; drop the repeats, or if they are different "
+        "rows name a column that tells them apart, `group=ID`"
     )
 
 

@@ -115,8 +115,8 @@ def test_files_are_relative_to_the_file_that_names_them(folder: Path, monkeypatc
     ("text", "message"),
     [
         ("lable = 'y'", "lable: there is no option of this name that can be configured; did you mean label?"),
-        ("by = 'site'", "can be configured; it is --cutoff-by now"),
-        ("tls-ca = 'ca.pem'", "can be configured; it is gone: certificates come from Dask's own configuration"),
+        ("by = 'site'", "can be configured; it is now --cutoff-by"),
+        ("tls-ca = 'ca.pem'", "can be configured; it was removed: certificates come from Dask's own configuration"),
         ("[evaluat]\njobs = 1", "[evaluat] is not the name of a command; did you mean evaluate?"),
         ("[calibrate]\ncoverage = 0.5", "coverage: there is no option of this name that can be configured"),
         ("output = 'x'", "output: there is no option of this name"),
@@ -187,7 +187,7 @@ def test_a_file_of_somebody_else_is_not_obeyed(folder: Path, monkeypatch: pytest
     if (folder / "drrej.toml").stat().st_uid == 0:
         os.chown(folder / "drrej.toml", 65534, 65534)
     said = fail("calibrate", "val.parquet")
-    assert f"belongs to another user; if you trust it, say drrej --config {folder / 'drrej.toml'}" in said
+    assert f"belongs to another user; if you trust it, pass drrej --config {folder / 'drrej.toml'}" in said
     assert json.loads(succeed("--config", "drrej.toml", "calibrate", "val.parquet"))["columns"]["label"] == "kind"
 
 

@@ -164,8 +164,8 @@ def test_without_matplotlib_there_is_no_page(tmp_path: Path, dump: str, monkeypa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "give one DUMP, which is divided, or --val DUMP and --test DUMP"),
-        ("--val d.parquet", "give one DUMP, which is divided, or --val DUMP and --test DUMP"),
+        ("", "give one DUMP, which is split, or --val DUMP and --test DUMP"),
+        ("--val d.parquet", "give one DUMP, which is split, or --val DUMP and --test DUMP"),
         ("d.parquet --test d.parquet", "--test DUMP, not both"),
         ("d.parquet --split 50", "--split 50: give 3 or 4 shares, of the rows to fit, choose and test (or"),
         ("d.parquet --split 1,2,3,4,5", "give 3 or 4 shares"),

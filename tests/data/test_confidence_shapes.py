@@ -275,7 +275,7 @@ def test_a_binary_reading_of_correct_is_asked_about(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     how = ("--binary", "--input", "probs", "--label", "correct")
     message = fail("calibrate", tmp_path / "a.parquet", *how)
-    assert "does 'correct' tell whether an answer was right? then use --score and --correct correct" in message
+    assert "does 'correct' show whether an answer was right? then use --score and --correct correct" in message
     succeed("calibrate", tmp_path / "a.parquet", *how, "--classes", "no,yes")
 
 

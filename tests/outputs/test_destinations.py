@@ -135,7 +135,7 @@ def test_what_a_killed_run_left_is_cleared_and_what_is_in_use_is_not(tmp_path: P
         assert not leftover.exists()
         atomic.clear_leftovers(str(target))
         assert Path(first.path).exists()
-        with pytest.raises(OutputError, match="named for two outputs"):
+        with pytest.raises(OutputError, match="named as two outputs"):
             OutputFile(str(target))
     assert os.listdir(tmp_path) == [other.name]
 
@@ -183,7 +183,7 @@ def test_a_directory_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
         fill(dataset, "a.parquet")
         target.mkdir()
         (target / "precious.parquet").write_text("theirs")
-        with pytest.raises(OutputError, match="somebody else has written it meanwhile"):
+        with pytest.raises(OutputError, match="another process has written it in the meantime"):
             dataset.commit()
     assert os.listdir(target) == ["precious.parquet"]
     assert os.listdir(tmp_path) == ["out"]
@@ -194,7 +194,7 @@ def test_an_empty_directory_is_filled_unless_somebody_else_does(tmp_path: Path) 
     target.mkdir(mode=0o750)
     with LocalDataset(str(target)) as dataset:
         (target / "theirs.parquet").write_text("theirs")
-        with pytest.raises(OutputError, match="somebody else has written it meanwhile"):
+        with pytest.raises(OutputError, match="another process has written it in the meantime"):
             dataset.commit()
     assert os.listdir(target) == ["theirs.parquet"]
     (target / "theirs.parquet").unlink()

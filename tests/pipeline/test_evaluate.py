@@ -77,7 +77,7 @@ def test_a_gate_on_an_undefined_figure_is_exit_2(tmp_path: Path, val: str, test:
 
 def test_an_ending_without_a_format_is_an_error(test: str, rejector_file: str, tmp_path: Path) -> None:
     message = fail("evaluate", test, "-r", rejector_file, "-o", tmp_path / "report.docx")
-    assert "the ending says the format; use one of .txt, .json" in message
+    assert "the ending determines the format; use one of .txt, .json" in message
 
 
 def test_a_missing_section_names_the_command_to_run(test: str, documents: Path) -> None:

@@ -101,7 +101,7 @@ def test_the_pipeline_by_uri(dataset: Path, tmp_path: Path) -> None:
     )
     before = boto3.client("s3").head_object(Bucket="data", Key="masks/1.parquet")["LastModified"]
     updated = run("reject", "s3://data/in", "-r", tmp_path / "t.json", "--update", "-o", "s3://data/masks/")
-    assert "2 files (2 of them there already)" in updated.lines[-1]
+    assert "2 files (2 of them already there)" in updated.lines[-1]
     assert boto3.client("s3").head_object(Bucket="data", Key="masks/1.parquet")["LastModified"] == before
     assert objects("masks/") == contents(tmp_path / "masks") | {"_SUCCESS": b""}
     succeed("reject", "s3://data/in/1.parquet", "-r", tmp_path / "t.json", "-f", "-o", "s3://data/masks/")
