@@ -48,9 +48,7 @@ class ReportOptions(Options):
     classwise: bool = rare_flag("Also report the calibration error of each class's probability.", panel=REPORT)
     title: str | None = rare("Report title.", "TEXT", REPORT)
     compare: bool = rare_flag("Also evaluate the usual scores: max probability, entropy, ...", panel=COMPARISONS)
-    score_list: str | None = rare(
-        "The scores to --compare: entropy,margin,...", "NAMES", COMPARISONS, show_default="all"
-    )
+    score_list: str | None = rare("Scores to --compare: entropy,margin,...", "NAMES", COMPARISONS, show_default="all")
     rival: list[str] | None = rare("Also evaluate a column as a score. Repeatable.", "COL", COMPARISONS)
     rival_order: list[str] | None = rare(
         "Which end of --rival is accepted first; once, or once for each.", "high|low", COMPARISONS, show_default="high"

@@ -53,9 +53,8 @@ class Rivals(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         """Refuse names of other scores."""
-        for name in self.score_list:
-            if name not in USUAL:
-                raise OptionError(f"`score_list={name}`: there is no such score; choose among {', '.join(USUAL)}")
+        for name in [name for name in self.score_list if name not in USUAL]:
+            raise OptionError(f"`score_list={name}`: there is no such score; choose among {', '.join(USUAL)}")
 
     @property
     def needs(self) -> Needs:

@@ -248,9 +248,7 @@ def uncertified_words(rejector: Rejector) -> str | None:
 def vacuous_words(rejector: Rejector) -> str | None:
     """A note of a target that asks for nothing, as all rows meet it."""
     found = rejector.need_threshold()
-    words = (
-        f"{found.rule.asked}: met even without rejection; {100 * (found.accuracy or 0.0):.1f} % of all rows are right"
-    )
+    words = f"{found.rule.asked}: met even without rejection; {100 * (found.accuracy or 0.0):.1f} % are right"
     return words if found.rule.limits_errors and found.accepted == found.rows else None
 
 

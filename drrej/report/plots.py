@@ -127,7 +127,7 @@ def curves_figure(curves: Mapping[str, Sequence[CurvePoint]]) -> Figure:
     axes = plot.subplots()
     colors, dashes = (MAIN, *RIVALS), ("-", *_DASHES)  # of equal length: each round pairs them differently
     drawn = [
-        _line(axes, to_builtins(curve), colors[i % 6], " " * name.startswith("_") + name, ls=dashes[(i + i // 6) % 6])
+        _line(axes, to_builtins(curve), colors[i % 6], name, ls=dashes[(i + i // 6) % 6])
         for i, (name, curve) in enumerate(curves.items())
     ]
     lowest = min((accuracy for accuracies in drawn for accuracy in accuracies), default=0.0)
@@ -153,9 +153,8 @@ def _others(axes: Axes, report: Report) -> list[list[float]]:
     rivals = sorted((row for row in report.scores or () if row.score != "loss"), key=lambda row: row.augrc.value or 0.0)
     styles = zip(RIVALS[: MOST_CURVES - 1 - ("baseline" in pictures)], _DASHES, "s^Dvp", strict=False)
     for i, (row, (color, dashes, mark)) in enumerate(zip(rivals, styles, strict=False)):
-        label = f" {row.score}" if row.score.startswith("_") else row.score  # else matplotlib hides it
         style = {"ls": dashes, "lw": 1.4, "marker": mark, "ms": 4, "markevery": (0.02 * i, 0.12)}
-        drawn.append(_line(axes, to_builtins(row.coverage_curve), color, label, **style))
+        drawn.append(_line(axes, to_builtins(row.coverage_curve), color, row.score, **style))
     if "baseline" in pictures:
         old = pictures["baseline"]
         drawn.append(_line(axes, old["coverage_curve"], OLD, "baseline", ls=(0, (6, 2)), lw=1.6))
@@ -167,6 +166,7 @@ def _line(axes: Axes, curve: Sequence[dict[str, Any]], color: str, label: str, *
     """Draw accuracy against coverage, where it is defined; the accuracies."""
     defined = [(point["coverage"], point["accuracy"]) for point in curve if point["accuracy"] is not None]
     accuracies = [accuracy for _, accuracy in defined]
+    label = " " * label.startswith("_") + label  # else matplotlib hides it
     axes.plot([coverage for coverage, _ in defined], accuracies, color=color, label=label, **style)
     return accuracies
 

@@ -415,5 +415,5 @@ def test_scores_of_another_kind_for_a_rejector_of_logits_are_warned_about() -> N
 
 
 def test_a_target_that_all_rows_meet_is_warned_about() -> None:
-    with pytest.warns(DrrejWarning, match="`accuracy=0.3`: all rows meet it without rejection"):
+    with pytest.warns(DrrejWarning, match="`accuracy=0.3`: met even without rejection"):
         drrej.fit_rejector(LOGITS, LABELS, accuracy=0.3)

@@ -211,14 +211,14 @@ def test_a_file_that_is_found_names_no_clusters_and_no_inputs(folder: Path, text
     key = text.rpartition("\n")[2].split(" ")[0]
     (folder / "drrej.toml").write_text(text)
     said = fail("calibrate", "val.parquet", "--label", "kind")
-    assert f"drrej.toml: {key} cannot be set by a file that is found" in said
+    assert f"drrej.toml: {key} names a cluster or an input" in said
     assert f"--config {folder / 'drrej.toml'}" in said
     assert "cannot be set" not in drrej("--config", "drrej.toml", "config").err
     (folder / "drrej.toml").rename(folder / "other.toml")
     (folder / "pyproject.toml").write_text(
         f"[tool.drrej]\n{text.replace('[', '[tool.drrej.', 1) if text[0] == '[' else text}"
     )
-    assert "cannot be set by a file that is found" in fail("calibrate", "val.parquet", "--label", "kind")
+    assert "names a cluster or an input" in fail("calibrate", "val.parquet", "--label", "kind")
     (folder / "pyproject.toml").unlink()
     assert "cannot be set" not in drrej("--config", "other.toml", "config").err
 
