@@ -54,7 +54,7 @@ COMMANDS = {name: panel for panel, names in PANELS.items() for name in names}
 
 GONE = {
     "sweep": "alpha and lambda do not change the order of rows; see 'Compare settings' in docs/concepts.md",
-    "weights": "the weights are functions of drrej.core.ratio; see 'Worst-case weights' in docs/theory.md",
+    "weights": "the weights are functions of drrej.core.ratio; see 'Worst-case weights' in docs/proofs.md",
     "ensemble": "average the models' probabilities; see docs/guide-cascades.md",
     "help": "use 'drrej --help' or 'drrej COMMAND --help'",
 }

@@ -44,7 +44,7 @@ _PATHS = {"classes", "cost_matrix", "labels_from"}
 RENAMED = {
     "by": "it is now --cutoff-by (a cutoff for each group: threshold and run) or --report-by (figures for each group: "
     "evaluate, run and monitor)",
-    "effective-sample": "it was removed: lambda does not change which rows are accepted; see docs/theory.md",
+    "effective-sample": "it was removed: lambda does not change which rows are accepted; see docs/proofs.md",
     "review-limit": "it is now --reviews",
     "method": "it was removed: there is one method for each kind of target",
     **dict.fromkeys(

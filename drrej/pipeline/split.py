@@ -43,7 +43,7 @@ LEAST_FITTED = 50
 
 
 def fit_share(rows: int) -> float:
-    """Of the rows that fit and certify, the share that fits: a fifth, and more of few rows; see docs/statistics.md.
+    """Of the rows that fit and certify, the share that fits: a fifth, and more of few rows; see docs/promises.md.
 
     >>> [fit_share(rows) for rows in (60, 200, 10_000)]
     [0.5, 0.25, 0.2]
