@@ -27,14 +27,14 @@ LEARNED = ("auto", "pNorm")
 
 INTRODUCTION = """{dumps} predictions files of {experiments} experiments; the folds or splits of one experiment count
 once, as their mean. Scores of drrej are calibrated and fitted on the validation rows, and `pNorm` chooses its p there;
-the other scores are computed from the model's own outputs in float64. All figures are from test rows. Experiments on the
-same data are not independent, so the critical differences are somewhat too small. {shifted} experiments whose test rows
+the other scores are computed from the model's own outputs in float64. All figures are from test rows. Experiments on
+the same data are not independent, so the critical differences are somewhat too small. {shifted} experiments whose test rows
 are known to differ from their validation rows (the official test splits of MedMNIST) are left out of the ranks and
 means and have a section of their own. `auto` is drrej's default where there are labels; the loss that it learns is not
 ranked a second time beside it."""
 
-CERTIFIED = """Half of the validation rows are used to fit, the other half to certify a risk with confidence {confidence:g}. Every rule
-gets the same rows and, where it can use them, the same rows of the fit: drrej plans its starts on them, MAPIE's
+CERTIFIED = """Half of the validation rows are used to fit, the other half to certify a risk with confidence
+{confidence:g}. Every rule gets the same rows and, where it can use them, the same rows of the fit: drrej plans its starts on them, MAPIE's
 `split_fixed_sequence` learns the order of its 100 thresholds on them (they are quantiles of the fitted losses; p-values
 are the exact binomial ones). Mean coverage of the test rows over experiments, in percent, 0 where nothing can be
 certified. In brackets: the share of predictions files whose test rows contradict the promise (one-sided binomial test,
@@ -44,8 +44,8 @@ SHIFTED = """No promise holds if the validation rows do not resemble the new row
 much harder than its validation rows, and some images occur twice; OrganSMNIST's are harder too. All rules are
 certified on validation rows at confidence {confidence:g} and applied to the official test rows.
 [Monitoring](monitoring.md) shows what drrej reports about it. Risk of the accepted test rows [coverage], in percent,
-where 2 and 5 % were promised for rows like the validation rows; for MAPIE, the split fixed sequence is used with the same score.
-AUGRC is times 10,000."""
+where 2 and 5 % were promised for rows like the validation rows; for MAPIE, the split fixed sequence is used with the
+same score. AUGRC is times 10,000."""
 
 
 def experiments(results: Results, shifted: bool = False) -> dict[str, list[Results]]:
@@ -173,7 +173,7 @@ def _certified(results: Results) -> list[str]:
         *lines,
         f"Where drrej certifies less than MAPIE's split fixed sequence: {'; '.join(behind) or 'nowhere'}.",
         "",
-        f"Without the {len(blocks) - len(large)} small experiments on digits, the means are {' against '.join(means)} %.",
+        f"Without the {len(blocks) - len(large)} small experiments on digits, means are {' against '.join(means)} %.",
         "",
     ]
 
