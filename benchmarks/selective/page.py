@@ -28,14 +28,15 @@ LEARNED = ("auto", "pNorm")
 INTRODUCTION = """{dumps} predictions files of {experiments} experiments; the folds or splits of one experiment count
 once, as their mean. Scores of drrej are calibrated and fitted on the validation rows, and `pNorm` chooses its p there;
 the other scores are computed from the model's own outputs in float64. All figures are from test rows. Experiments on
-the same data are not independent, so the critical differences are somewhat too small. {shifted} experiments whose test rows
+the same data are not independent, so the critical differences are
+somewhat too small. {shifted} experiments whose test rows
 are known to differ from their validation rows (the official test splits of MedMNIST) are left out of the ranks and
 means and have a section of their own. `auto` is drrej's default where there are labels; the loss that it learns is not
 ranked a second time beside it."""
 
 CERTIFIED = """Half of the validation rows are used to fit, the other half to certify a risk with confidence
-{confidence:g}. Every rule gets the same rows and, where it can use them, the same rows of the fit: drrej plans its starts on them, MAPIE's
-`split_fixed_sequence` learns the order of its 100 thresholds on them (they are quantiles of the fitted losses; p-values
+{confidence:g}. Every rule gets the same rows and, where it can use them, the same rows of the fit: drrej plans its starts on
+them, MAPIE's `split_fixed_sequence` learns the order of its 100 thresholds on them (they are quantiles of the fitted losses; p-values
 are the exact binomial ones). Mean coverage of the test rows over experiments, in percent, 0 where nothing can be
 certified. In brackets: the share of predictions files whose test rows contradict the promise (one-sided binomial test,
 5 %); a promise may fail with chance {delta:g}."""
