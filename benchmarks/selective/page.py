@@ -35,11 +35,11 @@ means and have a section of their own. `auto` is drrej's default where there are
 ranked a second time beside it."""
 
 CERTIFIED = """Half of the validation rows are used to fit, the other half to certify a risk with confidence
-{confidence:g}. Every rule gets the same rows and, where it can use them, the same rows of the fit: drrej plans its starts on
-them, MAPIE's `split_fixed_sequence` learns the order of its 100 thresholds on them (they are quantiles of the fitted losses; p-values
-are the exact binomial ones). Mean coverage of the test rows over experiments, in percent, 0 where nothing can be
-certified. In brackets: the share of predictions files whose test rows contradict the promise (one-sided binomial test,
-5 %); a promise may fail with chance {delta:g}."""
+{confidence:g}. Every rule gets the same rows and, where it can use them, the same rows of the fit: drrej plans its
+starts on them, MAPIE's `split_fixed_sequence` learns the order of its 100 thresholds on them (they are quantiles of
+the fitted losses; p-values are the exact binomial ones). Mean coverage of the test rows over experiments, in percent,
+0 where nothing can be certified. In brackets: the share of predictions files whose test rows contradict the promise
+(one-sided binomial test, 5 %); a promise may fail with chance {delta:g}."""
 
 SHIFTED = """No promise holds if the validation rows do not resemble the new rows. OctMNIST's official test rows are
 much harder than its validation rows, and some images occur twice; OrganSMNIST's are harder too. All rules are
