@@ -720,7 +720,7 @@ def test_a_regression_refuses_what_is_not_for_it(given: str, folder: Path) -> No
 
 @pytest.mark.parametrize("output", ["new.html", "new.png"])
 def test_a_regression_has_no_pictures(output: str, folder: Path) -> None:
-    assert "a regression has no pictures" in fail("evaluate", *REGRESSION.split(), "-o", output, cwd=folder)
+    assert "a regression has no plots" in fail("evaluate", *REGRESSION.split(), "-o", output, cwd=folder)
     assert not (folder / output).exists()
 
 

@@ -26,7 +26,7 @@ def test_text_on_standard_output_and_files_by_their_ending(tmp_path: Path, test:
 
 def test_a_dash_is_standard_output_in_the_chosen_format(test: str, rejector_file: str) -> None:
     text = succeed("evaluate", test, "-r", "-", "-o", "-", stdin=Path(rejector_file).read_bytes())
-    assert text.decode().startswith("2060 rows, 6 classes; rejects a loss of")
+    assert text.decode().startswith("2060 rows, 6 classes; rejects rows with a loss of")
 
 
 def test_failed_gates_exit_1_and_still_write(tmp_path: Path, test: str, rejector_file: str) -> None:
