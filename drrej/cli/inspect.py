@@ -165,9 +165,8 @@ def _layout(dump: Dump) -> str:
 
 def _advice(path: str, flags: Sequence[str], facts: DumpFacts) -> list[str]:
     words = shlex.join([path, *flags])
-    words += " --input KIND" if facts.doubt else ""
     is_rounded = bool(facts.problems) and all("`normalize=True`" in problem.message() for problem in facts.problems)
-    words += " --normalize" if is_rounded else ""
+    words += " --input KIND" * bool(facts.doubt) + " --normalize" * is_rounded
     if facts.labelled is not None:
         mend = "drop or fix the bad rows, then " if facts.bad_rows and not is_rounded else ""
         everything = f"  drrej run {words} --accuracy 0.95 -o out"

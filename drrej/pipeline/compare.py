@@ -51,11 +51,6 @@ class Rivals(Struct, frozen=True):
     score_list: Sequence[str] = ()
     """The usual scores to compare; all of them if empty."""
 
-    def __post_init__(self) -> None:
-        """Refuse names of other scores."""
-        for name in [name for name in self.score_list if name not in USUAL]:
-            raise OptionError(f"`score_list={name}`: there is no such score; choose among {', '.join(USUAL)}")
-
     @property
     def needs(self) -> Needs:
         """The gap sums to compute."""
@@ -64,8 +59,9 @@ class Rivals(Struct, frozen=True):
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""
         check_columns(dump, [*self.scores], "`rival`")
-        if "energy" in self.score_list and dump.input != "logits":
-            raise OptionError("`score_list=energy` requires logits; of probabilities it is the same for every row")
+        known = [*_LOSSES, *(["energy"] if dump.input == "logits" else []), "max_logit"]
+        for name in [name for name in self.score_list if name not in known]:
+            raise OptionError(f"`score_list={name}`: there is no such score; choose among {', '.join(known)}")
         for name in self.scores:
             kind = dump.schema.field(name).type
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
@@ -91,8 +87,7 @@ class Rivals(Struct, frozen=True):
 
 
 _LOSSES = {"max_probability": "zero-one", "entropy": "log", "margin": "margin", "logit_margin": "logit-margin"}
-USUAL = (*_LOSSES, "energy", "max_logit")
-"""The usual scores, most of which are losses."""
+"""The usual scores that are losses."""
 
 
 def _numbers(block: Block, name: str) -> Floats:
