@@ -162,7 +162,7 @@ def _of_one_format(directory: str, files: Sequence[tuple[str, str, str]], uri: s
             found.append(DumpFile(path, name, _mask_name("/".join(pieces)), _hive("/".join(pieces)), uri))
     formats = {format_of(part).name for part in found}
     if not found:
-        raise DumpError(f"{directory}: no .parquet file or any other that drrej reads in this directory")
+        raise DumpError(f"{directory}: no .parquet file in this directory, nor any other that drrej reads")
     if "parquet" in formats:
         formats = {"parquet"}
     if len(formats) > 1:
