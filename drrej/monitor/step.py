@@ -80,7 +80,7 @@ def monitor(
     settings = _settings(state, options, anew)
     if state is not None and not anew and state.rejector != digest(rejector):
         raise MonitorError(
-            "the state belongs to another rejector; use another file for this one, or start anew in this one with "
+            "the state belongs to another rejector; use another file for this one, or start over in this one with "
             "`reset=WHY`"
         )
     if options.late is not None:

@@ -70,7 +70,7 @@ def test_a_file_that_comes_to_exist_meanwhile_is_kept(
     with OutputFile(str(target)) as file:
         file.write_text("mine")
         target.write_text("theirs")
-        with pytest.raises(OutputError, match="meanwhile"):
+        with pytest.raises(OutputError, match="in the meantime"):
             file.commit()
     assert target.read_text() == "theirs"
     target.unlink()
@@ -208,7 +208,7 @@ def test_force_looks_again_before_it_replaces(tmp_path: Path) -> None:
     put(target, "a.parquet")
     with LocalDataset(str(target), force=True) as dataset:
         (target / "thesis.tex").write_text("precious")
-        with pytest.raises(OutputError, match=r"other files than masks \(thesis.tex\)"):
+        with pytest.raises(OutputError, match=r"files other than masks \(thesis.tex\)"):
             dataset.commit()
     assert sorted(os.listdir(target)) == ["a.parquet", "thesis.tex"]
     assert os.listdir(tmp_path) == ["out"]
