@@ -11,7 +11,7 @@ from drrej.cli.app import COMMANDS, command
 INTRODUCTION = """# Commands and their options
 
 As `drrej COMMAND --help-all` has them; this page is made from the same text by `docs/make_commands.py`. Exit codes, the
-documents are under [documents](documents.md), what is computed under [theory](theory.md).
+documents are under [documents](documents.md), what is computed under [the mathematics](proofs.md).
 """
 
 

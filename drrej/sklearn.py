@@ -58,16 +58,16 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     ----------
     estimator : classifier with `predict_proba` or `decision_function`
     accuracy, risk, coverage : float
-        Exactly one: what the accepted rows must fulfil on the rows that the threshold is chosen on, see
+        The target, exactly one of these. It holds on the rows that the threshold is chosen on, see
         `drrej.fit_rejector`. An accuracy or a risk may be a dictionary from classes to targets.
     promises : dict, optional
         Other targets of `drrej.fit_rejector`: `max_missed`, `overall_risk`, `reviewer_accuracy`, `reviews` and `per`,
         which hold together, such as `{"max_missed": {"fraud": 0.05}}`, and `review_cost` and `error_cost` beside them;
         or `max_loss` alone.
     confidence : float, optional
-        Makes accuracy, risk or coverage a guarantee for new rows like these. It is for the fitted model itself, so it
+        Makes accuracy, risk or coverage a guarantee for new rows like these. It is about the fitted model itself, so it
         needs rows that this model has not seen: a prefit model, or a split into training and held-out rows.
-        `drrej.Infeasible` is raised where nothing can be certified.
+        `drrej.Infeasible` is raised if nothing can be certified.
     loss, calibrator
         As in `drrej.fit_rejector`. (Its `alpha`, `lam` and `tau` do not change the order of rows, which is all that
         matters here.)
@@ -78,8 +78,8 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         the model is used as it is, and all rows calibrate. (`clone` forgets a fit, so grids and cross-validation
         need a `FrozenEstimator`.)
     reject_label : label, default "auto"
-        What `predict` answers for a rejected row. "auto": -1 for numbers (or what is one less than the smallest class
-        where -1 is one), "rejected" for text.
+        What `predict` returns for a rejected row. "auto": -1 for numbers (or the smallest class minus one, if -1 is a
+        class), "rejected" for text.
     response_method : {"auto", "predict_proba", "decision_function"}
         Which scores of the model to use; "auto" takes probabilities if there are any.
 
@@ -88,10 +88,10 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
     estimator_ : the fitted model
     rejector_ : drrej.Rejector, which the command line reads too
     classes_ : labels (classes,)
-    coverage_ : share of the rows that were accepted where the threshold was chosen
-    reject_label_ : what `predict` answers for a rejected row
+    coverage_ : share of accepted rows among those that the threshold was chosen on
+    reject_label_ : what `predict` returns for a rejected row
 
-    Fit parameters such as `sample_weight` go to the model alone.
+    Fit parameters such as `sample_weight` are passed to the model only.
 
     >>> from sklearn.datasets import load_iris
     >>> from sklearn.linear_model import LogisticRegression
@@ -201,7 +201,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         splits = list(cv.split(X, y))
         if self.confidence is not None and len(splits) != 1:
             raise ValueError(
-                f"confidence={self.confidence:g} is for one model, and cv gives {len(splits)}; leave cv out to hold "
+                f"confidence={self.confidence:g} requires one model, but cv gives {len(splits)}; leave cv out to hold "
                 f"out {HELD_OUT:.0%} of the rows, or pass one split, or a prefit model with rows that it has not seen"
             )
         held_out: list[tuple[Any, Any, Any]] = []
@@ -257,7 +257,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             else:
                 label = -1 if -1 not in classes else classes.min() - 1
         if any(label == known for known in classes.tolist()):
-            raise ValueError(f"reject_label={label!r} is one of the classes; choose a label that is none")
+            raise ValueError(f"reject_label={label!r} is one of the classes; choose another label")
         return label
 
     def _scored(self, X: Any) -> ScoredArrays:
@@ -296,7 +296,7 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         return logs[:, 1] - logs[:, 0] if self.classes_.size == 2 else logs
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Accuracy of the accepted rows; NaN where none is accepted."""
+        """Accuracy of the accepted rows; NaN if none is accepted."""
         scored = self._scored(X)
         accepted = ~scored.rejected
         weight = accepted if sample_weight is None else accepted * np.asarray(sample_weight)

@@ -35,7 +35,7 @@ class Outcome:
 
 
 SEEN = "drrej: warning: some of these rows were used by "
-VACUOUS = "all rows meet it without rejection"
+VACUOUS = "met even without rejection"
 
 
 def drrej(*arguments: object, cwd: Path | str | None = None, stdin: bytes = b"") -> Outcome:

@@ -27,25 +27,26 @@ LEARNED = ("auto", "pNorm")
 
 INTRODUCTION = """{dumps} predictions files of {experiments} experiments; the folds or splits of one experiment count
 once, as their mean. Scores of drrej are calibrated and fitted on the validation rows, and `pNorm` chooses its p there;
-the other scores are computed from the model's own outputs in float64. All figures are of test rows. Experiments on the
-same data are not independent, so the critical differences are somewhat too small. {shifted} experiments whose test rows
+the other scores are computed from the model's own outputs in float64. All figures are from test rows. Experiments on
+the same data are not independent, so the critical differences are
+somewhat too small. {shifted} experiments whose test rows
 are known to differ from their validation rows (the official test splits of MedMNIST) are left out of the ranks and
 means and have a section of their own. `auto` is drrej's default where there are labels; the loss that it learns is not
 ranked a second time beside it."""
 
-CERTIFIED = """Half of the validation rows fit, the other half certify a risk with confidence {confidence:g}. Every rule
-gets the same rows and, where it can use them, the same rows of the fit: drrej plans its starts on them, MAPIE's
-`split_fixed_sequence` learns the order of its 100 thresholds on them (they are quantiles of the fitted losses; p-values
-are the exact binomial ones). Mean coverage of the test rows over experiments, in percent, 0 where nothing can be
-certified. In brackets: the share of predictions files whose test rows contradict the promise (one-sided binomial test,
-5 %); a promise may fail with chance {delta:g}."""
+CERTIFIED = """Half of the validation rows are used to fit, the other half to certify a risk with confidence
+{confidence:g}. Every rule gets the same rows and, where it can use them, the same rows of the fit: drrej plans its
+starts on them, MAPIE's `split_fixed_sequence` learns the order of its 100 thresholds on them (they are quantiles of
+the fitted losses; p-values are the exact binomial ones). Mean coverage of the test rows over experiments, in percent,
+0 where nothing can be certified. In brackets: the share of predictions files whose test rows contradict the promise
+(one-sided binomial test, 5 %); a promise may fail with chance {delta:g}."""
 
-SHIFTED = """No promise holds where the validation rows are not like the rows to come. OctMNIST's official test rows are
-much harder than its validation rows, and some images are there twice; OrganSMNIST's are harder too. All rules are
+SHIFTED = """No promise holds if the validation rows do not resemble the new rows. OctMNIST's official test rows are
+much harder than its validation rows, and some images occur twice; OrganSMNIST's are harder too. All rules are
 certified on validation rows at confidence {confidence:g} and applied to the official test rows.
 [Monitoring](monitoring.md) shows what drrej reports about it. Risk of the accepted test rows [coverage], in percent,
-where 2 and 5 % were promised for rows like the validation rows; MAPIE is its split fixed sequence with the same score.
-AUGRC is times 10,000."""
+where 2 and 5 % were promised for rows like the validation rows; for MAPIE, the split fixed sequence is used with the
+same score. AUGRC is times 10,000."""
 
 
 def experiments(results: Results, shifted: bool = False) -> dict[str, list[Results]]:
@@ -173,7 +174,7 @@ def _certified(results: Results) -> list[str]:
         *lines,
         f"Where drrej certifies less than MAPIE's split fixed sequence: {'; '.join(behind) or 'nowhere'}.",
         "",
-        f"Without the {len(blocks) - len(large)} small experiments on digits means are {' against '.join(means)} %.",
+        f"Without the {len(blocks) - len(large)} small experiments on digits, means are {' against '.join(means)} %.",
         "",
     ]
 
@@ -202,7 +203,7 @@ def _shifted(blocks: dict[str, list[Results]]) -> list[str]:
         *(f"{who}, {100 * risk:g} %" for who in ("drrej", "MAPIE") for risk in RISKS[1:]),
     ]
     lines = [
-        "## When validation rows do not tell: MedMNIST's official test rows",
+        "## When validation rows differ from new rows: MedMNIST's official test rows",
         "",
         SHIFTED.format(confidence=1 - DELTA),
         "",
@@ -228,7 +229,7 @@ def _verdicts(results: Results) -> list[str]:
         "## `auto` against the best single score in hindsight",
         "",
         "The rival is whichever other score turned out best on the test rows, which nobody could know beforehand; the",
-        "best of up to ten is lucky as well as good. AUGRC of `auto` minus rival, with paired 95 % intervals:",
+        "best of up to ten scores is partly lucky. AUGRC of `auto` minus rival, with paired 95 % intervals:",
         "",
         f"- of {len(found)} experiments `auto` is better or equal in {len(found) - len(worse)} (significantly",
         f"  better in {len(better)}) and worse in {len(worse)} (significantly in {'; '.join(sure) or 'none'});",

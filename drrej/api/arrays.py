@@ -120,7 +120,7 @@ def as_names(classes: Sequence[str] | None) -> tuple[str, ...] | None:
     for name in names:
         if not isinstance(name, str):
             raise DumpError(
-                f"`classes` holds {name!r}, which is no text; names are text, and without names labels are class "
+                f"`classes` holds {name!r}, which is not text; names are text, and without names labels are class "
                 "numbers from 0 (numpy.searchsorted(classes, labels) gives these)"
             )
     if len(set(names)) < len(names):

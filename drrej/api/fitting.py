@@ -100,36 +100,36 @@ def fit_rejector(
 ) -> Rejector:
     """Calibrate, fit and choose a threshold on labelled rows.
 
-    `scores` are logits (rows x classes), or with `input="probs"` probabilities; one score per row means a binary
-    classifier's class 1. numpy arrays, lists, torch CPU tensors, data frames and whatever has `__array__` or DLPack
-    will do. `labels` (rows,) are class numbers from 0, or names with `classes`, which has them in the order of the
-    scores.
+    `scores` are logits (rows x classes), or probabilities with `input="probs"`; one score per row is that of class 1 of
+    a binary classifier. Pass a numpy array, a list, a torch CPU tensor, a data frame or any object with `__array__` or
+    DLPack. `labels` (rows,) are class numbers from 0, or names if `classes` lists them in the order of the scores.
 
-    Rows that have no scores of classes bring any confidence in their place, one number or text ("85%", "high") per row
-    or a few, and `correct` (rows,) tells which of them were right; with `lower_is_better` low ones are good. The names
-    of a frame's columns, or of a series, are kept: files need them ("score" without). Then `predict` answers 0 always,
-    `evaluate` takes `correct` in place of labels, and `calibrator` is "logistic", "beta", "isotonic" or "auto".
+    Instead of scores of classes, you can pass a confidence of any kind, one or several numbers or texts ("85%", "high")
+    per row, with `correct` (rows,): whether each row was right. With `lower_is_better`, low values are good. The
+    rejector keeps the names of a frame's columns or of a series ("score" without one), because files need them.
+    `predict` then always returns 0, `evaluate` takes `correct` instead of labels, and `calibrator` is "logistic",
+    "beta", "isotonic" or "auto".
 
-    Exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the least total cost,
-    where a rejected row costs `review_cost` and an accepted error `error_cost`. `coverage` may also stand beside
-    `accuracy` or `risk`, to be kept together with it.
+    Give exactly one rule: `accuracy` or `risk` of the accepted rows, `coverage`, `tau`, `max_loss`, or the lowest total
+    cost, where a rejected row costs `review_cost` and an accepted error costs `error_cost`. `coverage` can also be
+    combined with `accuracy` or `risk`.
 
-    Several promises together: `accuracy={"fraud": 0.9, "": 0.998}` of the accepted rows that are predicted as a class
-    ("": every other class), `max_missed={"fraud": 0.05}` of the rows of a true class that are accepted as another one,
-    `overall_risk` (with `reviewer_accuracy`) of all rows, `reviews=200` of `per=10000` rows, `coverage`, and an
-    `accuracy` or `risk` of all accepted rows. Each predicted class has its own cutoff then: the largest that keeps the
-    promises, or with `review_cost` the cheapest. `loss`, `alpha` and `lam` are those of the command line, as are
-    `normalize` and `floor` for probabilities, and `calibrator`: one "temperature", or a weight and a bias per class
-    ("vector", or "beta" of two classes), or what cross-validation chooses ("auto").
+    Or give several promises: `accuracy={"fraud": 0.9, "": 0.998}` for the accepted rows predicted as a class ("": every
+    other class), `max_missed={"fraud": 0.05}` for the rows of a true class that are accepted as another one,
+    `overall_risk` (with `reviewer_accuracy`) for all rows, `reviews=200` of `per=10000` rows, `coverage`, and an
+    `accuracy` or `risk` for all accepted rows. Each predicted class then has its own cutoff: the largest that
+    keeps the promises or, with `review_cost`, the cheapest. `loss`, `alpha` and `lam` are as on the command line, and
+    so are `normalize` and `floor` for probabilities, and `calibrator`: one "temperature", a weight and a bias per class
+    ("vector", or "beta" for two classes), or the best of these by cross-validation ("auto").
 
-    With `confidence` the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
-    where that cannot be certified. The threshold is then chosen on rows that nothing else has seen: on `fresh`, a pair
-    (scores, labels), or without it on four fifths of the rows: few rows are enough to calibrate and fit on (at least
-    50, unless that is more than half). Which rows do what is settled by what they hold: any order of the rows gives the
-    same rejector, and there is no seed to be lucky with. `calibration.rows` and `threshold.rows` say how many. Rows
-    with the same scores count once, since they may be copies (not so scores of any kind, which tie by nature). Where a
-    model gives many examples the same scores, as kNN does, pass `groups`: a value for each row that tells examples
-    apart (those of `fresh` if that is given). Rows of a group stay together.
+    With `confidence`, the accuracy, risk or coverage is guaranteed for new rows like these, and `Infeasible` is raised
+    if that cannot be certified. The threshold is then chosen on rows that nothing else has used: on `fresh`, a pair
+    (scores, labels), or otherwise on four fifths of the rows, because calibration and fit need few (at least 50, unless
+    that is more than half). The content of the rows decides which are used for what, so their order does not matter and
+    there is no seed. `calibration.rows` and `threshold.rows` are the numbers of rows used. Rows with the same scores
+    count once, because they may be copies (except for a confidence of any kind, which ties by nature). If a model
+    gives many examples the same scores, as kNN does, pass `groups`: a value for each row that identifies its example
+    (for the rows of `fresh`, if you pass it). Rows of a group stay together.
 
     >>> logits = np.array([[4.0, 0.0], [0.1, 0.0], [0.0, 3.0], [0.0, 0.2]] * 5)
     >>> rejector = fit_rejector(logits, [0, 1, 1, 0] * 5, accuracy=0.98)
@@ -198,8 +198,8 @@ def _certifying(
         if again > MOST_REPEATS * len(rows):
             raise OptionError(
                 f"{again} of {len(rows)} rows have the same scores as another row, so those that choose the "
-                "threshold would not be like new rows; drop the repeats, or if they are different examples pass "
-                "`groups`, a value for each row that tells them apart"
+                "threshold would not be like new rows; drop the repeats, or if they are different examples, as with "
+                "kNN, pass `groups=range(len(scores))`"
             )
     else:
         check_length(rows, groups, GROUP)

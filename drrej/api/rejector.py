@@ -42,7 +42,7 @@ class ScoredArrays(Struct, frozen=True):
 
 
 class Rejector(Document, frozen=True):
-    """A rejector: what `fit_rejector` or the steps on files have made, applied to arrays.
+    """A rejector, as made by `fit_rejector` or by the steps on files, applied to arrays.
 
     `scores` are what it was fitted on: logits or probabilities (rows x classes), or one score per row for the class 1
     of a binary classifier. numpy arrays, lists, torch CPU tensors, data frames and whatever else has `__array__` or
@@ -79,7 +79,7 @@ class Rejector(Document, frozen=True):
         return f"<drrej.Rejector: {', '.join(told)}>"
 
     def score(self, scores: Any) -> ScoredArrays:
-        """Prediction, loss, ratio and decision of each row; predictions are class names where the classes have them."""
+        """Prediction, loss, ratio and decision of each row; predictions are class names if there are any."""
         prediction, loss, rejected = self._decided(scores)
         return ScoredArrays(self._named(prediction), loss, self.need_ratio().density.ratio(loss), rejected)
 
@@ -206,13 +206,16 @@ class Rejector(Document, frozen=True):
         model: str | None = None,
         *,
         correct: Any = None,
+        groups: Any = None,
     ) -> Report:
-        """The coverage report. Without labels: what can be said without them.
+        """The report on these rows. Without labels it has only what needs none.
 
-        Where the rejector was made of scores of any kind, `correct` tells whether each row was right.
-        `gates` are texts like "accuracy >= 0.97"; `report.failed_gates` are those that did not pass. `model` is what
-        made the scores, as NAME@VERSION, where it may be another than that of the rejector.
+        If the rejector was made from scores of any kind, `correct` is whether each row was right. `gates` are texts
+        like "accuracy >= 0.97"; `report.failed_gates` are those that failed. `model` is what made the scores, as
+        NAME@VERSION, if it may differ from that of the rejector. Rows with the same scores count once; if they are
+        different examples, as with kNN, pass `groups`: a value for each row that identifies its example.
         """
+        from drrej.api.arrays import GROUP, as_groups
         from drrej.api.report import Report, as_gates, tell
         from drrej.pipeline.evaluate import EvaluateOptions, evaluate
         from drrej.report.words import warnings_of
@@ -220,9 +223,10 @@ class Rejector(Document, frozen=True):
         if correct is not None and (labels is not None or not self.is_scored):
             raise OptionError("`correct` takes the place of `labels` where the rejector was made of scores of any kind")
         labels = labels if correct is None else correct
-        if options is None:
-            options = EvaluateOptions(labels=labels is not None)
-        with array_source(scores, labels, replace(options_of(self), model=model)) as source:
+        options = options or EvaluateOptions(labels=labels is not None)
+        if groups is not None:
+            groups, options = as_groups(groups), replace(options, group=GROUP)
+        with array_source(scores, labels, replace(options_of(self), model=model), groups) as source:
             report = evaluate(source, self, as_gates(gates), options)
         tell(warnings_of(report))
         return Report.of(report)

@@ -70,7 +70,7 @@ def threshold(dump: Dump, rejector: AnyRejector, rule: Rule, options: ThresholdO
 
 
 def evaluate(dump: Dump, rejector: AnyRejector, gates: Gates = (), options: EvaluateOptions | None = None) -> Report:
-    """Report on a dump; gates are judged last, see `Report.failed_gates`.
+    """Report on a predictions file; gates are checked last, see `Report.failed_gates`.
 
     >>> val = "sample_data/val.parquet"
     >>> rejector = threshold(val, fit(val, calibrate(val)), Rule("coverage", 0.8))
@@ -93,9 +93,9 @@ def reject(
 ) -> MaskSummary:
     """Write the mask of a dump, row for row.
 
-    `output` is a file, whose ending says the format, or a directory (it exists, or its name ends in /), which gets one
-    file per input file. It appears whole or not at all; with `force` it may replace another. An output that was
-    opened by the caller is left to the caller to commit.
+    `output` is a file, whose ending determines the format, or a directory (which exists, or whose name ends in /),
+    which gets one file per input file. It is written completely or not at all; `force` allows it to replace another.
+    If the caller opened the output, the caller has to commit it.
 
     >>> import tempfile
     >>> val = "sample_data/val.parquet"

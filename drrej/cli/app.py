@@ -53,8 +53,8 @@ COMMANDS = {name: panel for panel, names in PANELS.items() for name in names}
 """The commands with their panels, in the order of `drrej --help`."""
 
 GONE = {
-    "sweep": "alpha and lambda do not change the order of rows; see 'Compare settings' in docs/concept-order.md",
-    "weights": "the weights are functions of drrej.core.ratio; see 'Worst-case weights' in docs/theory.md",
+    "sweep": "alpha and lambda do not change the order of rows; see 'Compare settings' in docs/concepts.md",
+    "weights": "the weights are functions of drrej.core.ratio; see 'Worst-case weights' in docs/proofs.md",
     "ensemble": "average the models' probabilities; see docs/guide-cascades.md",
     "help": "use 'drrej --help' or 'drrej COMMAND --help'",
 }
@@ -123,7 +123,7 @@ class Group(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:  # noqa: ARG002 - as typer calls it
         """The command of a name, None if there is none."""
         if cmd_name in GONE:
-            raise OptionError(f"'drrej {cmd_name}' is gone: {GONE[cmd_name]}")
+            raise OptionError(f"'drrej {cmd_name}' was removed: {GONE[cmd_name]}")
         return command(cmd_name) if cmd_name in COMMANDS else None
 
 
@@ -165,10 +165,10 @@ def _accept_edited(context: typer.Context, wanted: bool) -> None:
 def _top(
     version: bool = flag("Show the version and exit.", callback=_show_version, is_eager=True),
     accept_edited: bool = flag(
-        "Take rejectors, reports and states that were edited since drrej wrote them; comes before the command.",
+        "Accept documents that were edited after drrej wrote them; place it before the command.",
         callback=_accept_edited,
     ),
-    config: str | None = option("Take options from this file too, see 'drrej config --help'; comes first.", "FILE"),
+    config: str | None = option("Also read options from this file (see 'drrej config'); place it first.", "FILE"),
     help: bool = _CommonOptions.help,
 ) -> None:
     pass

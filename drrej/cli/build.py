@@ -70,14 +70,14 @@ class StartOptions(Options):
         precision = self.precision or "auto"
         if self.floor is not None and self.temperature is None:
             raise OptionError(
-                "--floor is remembered in the rejector; give it to 'drrej calibrate', or with --temperature"
+                "--floor is stored in the rejector; pass it to 'drrej calibrate', or together with --temperature"
             )
         if loss_column is not None and self.rejector is None and self.temperature is None:
             return without_logits(loss_column, precision, prediction, regression.target)
         regression.refuse()
         if self.rejector is not None and self.temperature is None:
             if self.precision is not None:
-                raise OptionError("--precision is remembered in the rejector of -r; give it to 'drrej calibrate'")
+                raise OptionError("--precision is stored in the rejector of -r; pass it to 'drrej calibrate'")
             return read_rejector(self.rejector, source, "calibration")
         if self.temperature is not None and self.rejector is None:
             return uncalibrated(source, self.temperature, precision, self.floor)
@@ -123,13 +123,13 @@ class ThresholdFiles(Options):
     output: str = OutputOptions.output
     force: bool = OutputOptions.force
     mask: str | None = rare("Also write the mask of these rows.", "FILE")
-    table: str | None = rare("Also write all candidates, as .parquet or .csv.", "FILE")
+    table: str | None = rare("Also write every candidate cutoff, as .parquet or .csv.", "FILE")
 
 
 def check_table(path: str | None) -> None:
     """Raise unless the ending of --table is one of a table."""
     if path is not None and not path.lower().endswith((".parquet", ".csv")):
-        raise OptionError(f"--table {path}: the ending says the format; use .parquet or .csv")
+        raise OptionError(f"--table {path}: the ending determines the format; use .parquet or .csv")
 
 
 def threshold(

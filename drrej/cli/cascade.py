@@ -21,12 +21,12 @@ class StageOptions(Options):
     """The models, what their answers must keep, and what is written and shown."""
 
     stage: list[str] = option(
-        "A model: a dump of its scores, and what a row costs. Repeatable.", "NAME=DUMP:COST", default=REQUIRED
+        "A model: its predictions file and its cost per row. Repeatable.", "NAME=DUMP:COST", default=REQUIRED
     )
-    accuracy: float = option("The accuracy of all answers to keep.", "A", default=REQUIRED)
-    join_on: str = option("The column that pairs rows of the dumps.", "COL", default=REQUIRED)
-    confidence: float | None = option("Certify the accuracy on new rows, with half of the rows.", "P")
-    review_cost: float | None = option("People may answer what is left, at this cost a row.", "COST")
+    accuracy: float = option("Accuracy that all answers together must reach.", "A", default=REQUIRED)
+    join_on: str = option("Column that pairs the rows of the files.", "COL", default=REQUIRED)
+    confidence: float | None = option("Certify the accuracy for new rows, using half of the rows.", "P")
+    review_cost: float | None = option("Let people answer what is left, at this cost per row.", "COST")
     calibrator: Calibrator | None = CalibrationOptions.calibrator
     loss: Literal["zero-one", "log", "brier", "margin", "logit-margin", "learned", "auto"] = option(
         "Loss by which a stage passes rows on: log, margin, auto, ...", "NAME", default="zero-one"

@@ -42,14 +42,14 @@ _BY_CLASS = {"accuracy", "risk"}
 _PATHS = {"classes", "cost_matrix", "labels_from"}
 """Options that may name a file: in a configuration file it is relative to that file, and if that is found, below it."""
 RENAMED = {
-    "by": "it is --cutoff-by now (a cutoff for each group: threshold and run) or --report-by (figures for each group: "
+    "by": "it is now --cutoff-by (a cutoff for each group: threshold and run) or --report-by (figures for each group: "
     "evaluate, run and monitor)",
-    "effective-sample": "it is gone: lambda does not change which rows are accepted; give --lambda, see docs/theory.md",
-    "review-limit": "it is --reviews now",
-    "method": "it is gone: there is one method for each kind of target",
+    "effective-sample": "it was removed: lambda does not change which rows are accepted; see docs/proofs.md",
+    "review-limit": "it is now --reviews",
+    "method": "it was removed: there is one method for each kind of target",
     **dict.fromkeys(
         ("tls-ca", "tls-cert", "tls-key"),
-        "it is gone: certificates come from Dask's own configuration (distributed.comm.tls), see docs/scale.md",
+        "it was removed: certificates come from Dask's own configuration (distributed.comm.tls), see docs/scale.md",
     ),
 }
 """Options of earlier versions, and what to do in their place."""
@@ -152,7 +152,7 @@ def _of_file(path: Path, found: bool, command: str, commands: list[str], known: 
         name, values = _parameter(key), _values(f"{path}: {key}", key, value, takers)
         if found and (name in _NAMED or (name in _PATHS and _is_elsewhere(value, path.parent))):
             raise OptionError(
-                f"{path}: {key} cannot be set by a file that is found: it names a cluster or an input; say "
+                f"{path}: {key} names a cluster or an input, which only a file that you name may set; use "
                 f"drrej --config {path}, or give --{key_of(name)}"
             )
         if command not in values:
@@ -207,7 +207,7 @@ def _read(path: Path, found: bool) -> dict[str, Any]:
     import tomllib
 
     if found and hasattr(os, "getuid") and path.stat().st_uid not in (0, os.getuid()):  # put into a parent directory
-        raise OptionError(f"{path}: the file belongs to another user; if you trust it, say drrej --config {path}")
+        raise OptionError(f"{path}: the file belongs to another user; if you trust it, pass drrej --config {path}")
     try:
         keys: Any = tomllib.loads(_bytes(path).decode("utf-8"))
     except (ValueError, RecursionError) as error:

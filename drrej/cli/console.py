@@ -109,7 +109,7 @@ def say_notes(first: Source, quiet: bool, floor: float | None = None, others: Se
     for source in () if quiet else (first, *others):
         notes, done = source.notes, "left out" if source.options.on_bad_row == "skip" else "let through"
         if notes.zeros:
-            counts_as = "as the rejector says" if floor is None else f"as {floor:.3g}"
+            counts_as = "as the rejector specifies" if floor is None else f"as {floor:.3g}"
             lines.append((f"{notes.zeros} probabilities of 0 count {counts_as}", "note"))
         if notes.left_out:
             where = "" if source.options.labels_from is None else f" in {source.options.labels_from}"
@@ -184,7 +184,7 @@ class FileLog(Progress):
 
             _write(json.dumps({"event": "file", **asdict(file)}))
             return
-        reused = "; it was there already" if file.reused else ""
+        reused = "; already there" if file.reused else ""
         counts = _counts(file.rows, file.rejected, file.coverage, file.bad_rows)
         _write(f"drrej: {file.file}: {counts}, {file.seconds:.2f} s{reused}")
 
@@ -195,7 +195,7 @@ class FileLog(Progress):
             _write(json.dumps({"event": "summary", **fields}))
             return
         files = "1 file" if summary.files == 1 else f"{summary.files} files"
-        reused = f" ({summary.reused} of them there already)" if summary.reused else ""
+        reused = f" ({summary.reused} of them already there)" if summary.reused else ""
         counts = _counts(summary.rows, summary.rejected, summary.coverage, summary.bad_rows)
         bad = len(summary.left_out.files)
         left = f", {bad} bad {'file' if bad == 1 else 'files'} left out" if bad else ""

@@ -25,11 +25,11 @@ def evaluate(
     *,
     rejector: str = rejector_option(default=REQUIRED),
     output: list[str] | None = option(
-        "Also write .html .json .md .txt .xml by its ending, or the curve as .csv .png .svg .pdf. Repeatable.", "FILE"
+        "Also write .html .json .md .txt .xml, or the curve as .csv .png .svg .pdf, by the ending. Repeatable.", "FILE"
     ),
     force: bool = OutputOptions.force,
     format: TextFormat = option(
-        "On standard output: text, json, markdown, github, junit or prometheus.", "FORMAT", default="text"
+        "Format of standard output: text, json, markdown, github, junit or prometheus.", "FORMAT", default="text"
     ),
     verbose: bool = flag("Print the whole report, not only the summary."),
     report: ReportOptions,
@@ -77,9 +77,9 @@ def evaluate(
             made: Report | RegressionReport = step(source, document, gates, wanted)
         else:
             for name in [name for name in (*report.given(), *input.given()) if name not in _FOR_REGRESSIONS]:
-                raise OptionError(f"{long_flag(name)}: it has no meaning for a regression, and the rejector is for one")
+                raise OptionError(f"{long_flag(name)}: it does not apply to a regression, which this rejector is for")
             for kind in [kind for kind in (format, *kinds) if kind in DRAWN]:
-                raise OptionError(f"a regression has no pictures; it is not reported as {kind}")
+                raise OptionError(f"a regression has no plots; it cannot be reported as {kind}")
             made = evaluate_regression(
                 source, document, input.prediction, regression.target, gates, report.on_unseen_group
             )

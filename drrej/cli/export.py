@@ -21,7 +21,7 @@ class ExportOptions(Options):
     output: str = OutputOptions.output
     force: bool = OutputOptions.force
     golden: int | None = option(
-        "Rows with their decisions that the file checks itself by, also written beside it as .golden.jsonl.",
+        "Rows with decisions by which the file checks itself, also written beside it as .golden.jsonl.",
         "N",
         show_default="12 in the file",
     )

@@ -37,12 +37,12 @@ class InputOptions(Options):
     )
     normalize: bool = rare_flag("With --input probs: divide each row by its sum.", panel=READING)
     binary: bool = rare_flag("One score per row: that of class 1.", panel=READING)
-    classes: str | None = rare("Class names in logit order: a file or a comma list.", "NAMES", READING)
+    classes: str | None = rare("Class names in logit order: a file, or names separated by commas.", "NAMES", READING)
     score: str | None = option(
         "A score of any kind instead of logits, with --correct COL: a column, a path or a list.", "COL", READING
     )
     correct: str | None = rare("With --score: whether each row was right (true, 1, correct, ...).", "COL", READING)
-    prediction: str | None = rare("With --score: right if equal to the label; or of a regression.", "COL", READING)
+    prediction: str | None = rare("With --score: right if equal to the label; or a regression's.", "COL", READING)
     lower_is_better: bool = rare_flag("With --score: low values are good, as for a distance.", panel=READING)
     labels_from: str | None = rare("Labels kept in another file, of any format.", "FILE", READING)
     on_missing_label: OnBad | None = rare(
@@ -113,7 +113,7 @@ StepInput = Annotated[JudgedInput, changed("on_unknown_label")]
 """How a dump is read that a rejector is made of."""
 
 _unlabelled = rare(
-    "How to handle rows without a label; skip counts them for all but the risk.", panel=READING, show_default="error"
+    "How to handle rows without a label; skip ignores them in the risk only.", panel=READING, show_default="error"
 )
 BatchInput = Annotated[JudgedInput, changed("model", on_missing_label=_unlabelled)]
 """How the dump of a batch is read that is monitored: rows without a label count for all but the risk."""
@@ -122,11 +122,11 @@ BatchInput = Annotated[JudgedInput, changed("model", on_missing_label=_unlabelle
 class MaskInput(InputOptions):
     """How a dump is read, and how its rows are handled in the mask."""
 
-    keep: str | None = option("Comma list of columns to copy.", "COLS", show_default="all but the logits")
+    keep: str | None = option("Columns to copy, separated by commas.", "COLS", show_default="all except the logits")
     on_bad_row: Literal["error", "reject", "skip"] = option(
         "How to handle rows without usable scores; skip leaves them out.", default="error"
     )
-    on_unseen_group: OnUnseen = rare("How to handle rows of groups that the threshold does not know.", default="error")
+    on_unseen_group: OnUnseen = rare("How to handle rows of groups that have no cutoff.", default="error")
     on_bad_file: OnBad = JudgedInput.on_bad_file
     max_bad: float | None = JudgedInput.max_bad
     model: str | None = JudgedInput.model

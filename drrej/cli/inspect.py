@@ -101,7 +101,7 @@ def _about_dump(path: str, facts: DumpFacts) -> list[str]:
     """Layout, classes, rows, bad rows, labels, and the command to go on with."""
     from drrej.data.problems import shown
 
-    head = f"{path}: a dump of {_counted(facts.files, 'file')}"
+    head = f"{path}: predictions in {_counted(facts.files, 'file')}"
     width = max((len(name) for name, _ in facts.columns[:_MOST_COLUMNS]), default=0)
     columns = [f"format:  {' and '.join(facts.formats)}", "columns:"]
     columns += [f"  {name.ljust(width)}  {kind}" for name, kind in facts.columns[:_MOST_COLUMNS]]
@@ -165,11 +165,13 @@ def _layout(dump: Dump) -> str:
 
 def _advice(path: str, flags: Sequence[str], facts: DumpFacts) -> list[str]:
     words = shlex.join([path, *flags])
-    words += " --input KIND" if facts.doubt else ""
+    is_rounded = bool(facts.problems) and all("`normalize=True`" in problem.message() for problem in facts.problems)
+    words += " --input KIND" * bool(facts.doubt) + " --normalize" * is_rounded
     if facts.labelled is not None:
-        mend = "drop or fix the bad rows, then " if facts.bad_rows else ""
-        return [f"{mend}go on with:", f"  drrej calibrate {words} -o rejector.json"]
-    skip = " --on-bad-row reject" if facts.bad_rows else ""
+        mend = "drop or fix the bad rows, then " if facts.bad_rows and not is_rounded else ""
+        everything = f"  drrej run {words} --accuracy 0.95 -o out"
+        return [f"{mend}go on with:", everything, "or step by step:", f"  drrej calibrate {words} -o rejector.json"]
+    skip = " --on-bad-row reject" if facts.bad_rows and not is_rounded else ""
     return [
         "go on with (labels are needed to calibrate; a rejector made elsewhere needs none):",
         f"  drrej reject {words} -r rejector.json -o mask.parquet{skip}",
@@ -191,7 +193,7 @@ def _about_rejector(path: str, rejector: Rejector) -> list[str]:
         kind = f"for rows without logits (a loss in '{rejector.columns.logits}')"
     head = f"{path}: a rejector {kind}, made by drrej {rejector.drrej_version}"
     if rejector.calibration is None:
-        return [head, "nothing fitted yet; go on with: drrej calibrate"]
+        return [head, "nothing fitted yet; next: drrej calibrate"]
     document = shlex.quote(path)
     if rejector.ratio is None:
         advice = f"drrej fit DUMP -r {document}"

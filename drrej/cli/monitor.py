@@ -22,13 +22,13 @@ class WatchOptions(Options):
 
     max_risk: float | None = option("Alarm when the risk of accepted rows is above R.", "R", WATCHED)
     min_coverage: float | None = option("Alarm when the coverage is below C.", "C", WATCHED)
-    no_drift: bool = flag("No alarm when the losses drift (needs no labels).", panel=WATCHED)
+    no_drift: bool = flag("Do not watch for drift of the losses (which needs no labels).", panel=WATCHED)
     confidence: float | None = option("Probability of never raising a false alarm.", "P", WATCHED, show_default="0.95")
     report_by: str | None = rare("Also report which groups of a column moved.", "COL", WATCHED)
     batch: str | None = option("Name of the batch.", "NAME", BATCH, show_default="the file's name")
-    late: str | None = option("Count the labels of an earlier batch; DUMP is its dump again.", "NAME", BATCH)
-    audited: bool = rare_flag("Labels are those of 'drrej reject --audit'.", panel=BATCH)
-    reset: str | None = option("End the monitor, record why, and start anew with this batch or the next.", "WHY", BATCH)
+    late: str | None = option("Count the labels of an earlier batch; DUMP is that batch again.", "NAME", BATCH)
+    audited: bool = rare_flag("The labels come from 'drrej reject --audit'.", panel=BATCH)
+    reset: str | None = option("End the monitor, record why, and start over with this batch or the next.", "WHY", BATCH)
     on_unseen_group: OnUnseen = MaskInput.on_unseen_group
 
 
@@ -38,11 +38,11 @@ def monitor(
     *,
     rejector: str | None = option("The rejector that is used; - is standard input.", "FILE"),
     output: list[str] | None = option(
-        "Also write .html (drawn) .json .md .prom .txt by its ending. Repeatable.", "FILE"
+        "Also write .html (with plots) .json .md .prom .txt, by the ending. Repeatable.", "FILE"
     ),
     force: bool = OutputOptions.force,
     format: Literal["text", "json", "markdown", "github", "prometheus"] = option(
-        "On standard output: text, json, markdown, github or prometheus.", "FORMAT", default="text"
+        "Format of standard output: text, json, markdown, github or prometheus.", "FORMAT", default="text"
     ),
     gate: list[str] | None = ReportOptions.gate,
     watch: WatchOptions,
@@ -72,7 +72,7 @@ def monitor(
     check_monitor_gates(gates)
     kinds = [format_of(path, format, ENDINGS) for path in paths]
     if dumps and rejector is None:
-        raise OptionError("-r REJECTOR is needed: the one whose masks are used")
+        raise OptionError("-r REJECTOR is required: the one that makes the masks")
     for name in [name for name in watch.given() if name != "reset" and not dumps]:
         raise OptionError(f"{long_flag(name)} requires the DUMP of a batch")
     if not dumps and rejector is not None:
@@ -92,7 +92,7 @@ def monitor(
                 say_notes(source, engine.quiet, document.floor)
             else:
                 if before is None:
-                    raise MonitorError("no such file; name the dump of the first batch to start a monitor")
+                    raise MonitorError("no such file; name the file of the first batch to start a monitor")
                 if watch.reset is not None:
                     after = before = reset_monitor(before, watch.reset)
                 report = monitor_report(before, gates)

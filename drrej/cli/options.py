@@ -135,7 +135,7 @@ class OutputOptions(Options):
     """Where a document goes."""
 
     output: str = output_option(default=STREAM)
-    force: bool = flag("Overwrite what exists.")
+    force: bool = flag("Overwrite existing files.")
 
 
 class EngineOptions(Options):
@@ -143,12 +143,12 @@ class EngineOptions(Options):
 
     jobs: int = rare("Workers on this machine; 0 is all cores.", "N", ENGINE, 0)
     cluster: str | None = rare(
-        "Work on a Dask cluster: tls://HOST:8786 or tcp://HOST:8786.",
+        "Run on a Dask cluster: tls://HOST:8786 or tcp://HOST:8786.",
         "ADDRESS",
         ENGINE,
         envvar="DASK_SCHEDULER_ADDRESS",
     )
-    quiet: bool = flag("No progress, no warnings.")
+    quiet: bool = flag("Print no progress and no warnings.")
 
     def start(self, log: Progress | None = None) -> Engine:
         """What runs the passes: this machine, or a cluster; `log` is told how far they are."""
@@ -163,9 +163,7 @@ class EngineOptions(Options):
 
         client = connect(self.cluster)
         if is_open_to_strangers(self.cluster):
-            warn(
-                f"{self.cluster} is not encrypted: whoever reaches it can read the rows and run code as you", self.quiet
-            )
+            warn(f"{self.cluster} is not encrypted: anyone there can read the rows and run code as you", self.quiet)
         return DaskEngine(client, shown)
 
 

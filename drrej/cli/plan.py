@@ -28,14 +28,14 @@ class PlanOptions(Options):
     max_missed: list[str] | None = RuleOptions.max_missed
     overall_risk: float | None = RuleOptions.overall_risk
     class_share: list[str] | None = option(
-        "Without a dump: the share of rows of a class that is named. Repeatable.", "CLASS=P"
+        "Without DUMP: the share of rows that belong to a class. Repeatable.", "CLASS=P"
     )
     confidence: float = option("Probability that the guarantee holds.", "P", default=0.95)
     coverage: float | None = option("The coverage to reach.", "C", show_default="0.8; with a dump, all")
     error: list[float] | None = option(
-        "Error rate that is expected among accepted rows. Repeatable.", "E", show_default="0, 1/4, 1/2 and 3/4 of R"
+        "Expected error rate among accepted rows. Repeatable.", "E", show_default="0, 1/4, 1/2 and 3/4 of R"
     )
-    power: float | None = option("Wanted probability that the rows certify it.", "Q", show_default="0.8")
+    power: float | None = option("Desired probability that the rows certify it.", "Q", show_default="0.8")
     rejector: str | None = rejector_option()
     output: list[str] | None = option("Also write .txt .json .md. Repeatable.", "FILE")
     force: bool = OutputOptions.force
@@ -102,11 +102,11 @@ def _check(dumps: bool, options: PlanOptions, reading: Sequence[str]) -> None:
     if options.accuracy and options.risk:
         raise OptionError("--accuracy and --risk are the same promise; give one of them")
     if dumps and options.rejector is None:
-        raise OptionError("a dump needs -r REJECTOR (from 'drrej fit'), whose losses order its rows")
+        raise OptionError("DUMP requires -r REJECTOR (from 'drrej fit'), which orders its rows")
     if dumps and options.error:
-        raise OptionError("--error is for a plan without a dump: here the rows say it")
+        raise OptionError("--error cannot be combined with DUMP, whose rows show the error rate")
     if dumps and not options.risk and not options.accuracy and options.power is not None:
-        raise OptionError("--power requires --risk R: the chance to certify it")
+        raise OptionError("--power requires --risk R: it is the probability of certifying R")
     if not dumps and (options.rejector is not None or set(reading) - {"quiet", "cluster"}):
         raise OptionError("-r, --jobs and the options on how to read require a DUMP; name one, or leave them out")
 

@@ -38,19 +38,19 @@ class MaskOutput(Options):
         default=REQUIRED,
     )
     force: bool = OutputOptions.force
-    update: bool = flag("With -o DIR/: only files that are new or changed; the rest stays.")
+    update: bool = flag("With -o DIR/: score only new or changed files and keep the other masks.")
     review: str | None = option(
-        "Also write the rejected rows, most doubtful first: .json (tasks of Label Studio), .jsonl or .csv.", "FILE"
+        "Also write the rejected rows, most doubtful first: .json (Label Studio tasks), .jsonl or .csv.", "FILE"
     )
-    reviews: int | None = option("Reviews in the budget: only the N most doubtful rows go to --review.", "B")
+    reviews: int | None = option("Review budget: only the N most doubtful rows go to --review.", "B")
     audit: float | None = option(
         "Also draw accepted rows at random for --review: a share such as 0.01, or a number.", "SHARE|N"
     )
     seed: int = rare("Random seed of --audit.", "N", default=0)
-    safe_csv: bool = flag("In CSV, put a ' before texts that spreadsheets take for formulas.", hidden=True)
-    summary: str | None = rare("Also write what was done, as JSON.", "FILE")
+    safe_csv: bool = flag("In CSV, put ' before text that spreadsheets would treat as a formula.", hidden=True)
+    summary: str | None = rare("Also write a summary of the run as JSON.", "FILE")
     log: LogKind | None = rare(
-        "A line for each file on standard error.", "text|json", show_default="text with -o DIR/ and no terminal"
+        "Write a line for each file to standard error.", "text|json", show_default="text with -o DIR/ and no terminal"
     )
 
 
@@ -109,7 +109,7 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
     if lines is None or lines.kind != "json":  # which says the same in its last line
         say_notes(source, engine.quiet, document.floor)
         if done.reused and not output.update:
-            warn(f"{done.reused} files were finished by an earlier run and are used again", engine.quiet, "note")
+            warn(f"{done.reused} files were finished by an earlier run and are reused", engine.quiet, "note")
         warn(other_model(done), engine.quiet)
         warn_bad_rows(done, engine.quiet, input.on_bad_row)
         for file in done.masks:

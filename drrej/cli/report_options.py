@@ -48,20 +48,21 @@ class ReportOptions(Options):
     classwise: bool = rare_flag("Also report the calibration error of each class's probability.", panel=REPORT)
     title: str | None = rare("Report title.", "TEXT", REPORT)
     compare: bool = rare_flag("Also evaluate the usual scores: max probability, entropy, ...", panel=COMPARISONS)
+    score_list: str | None = rare("Scores to --compare: entropy,margin,...", "NAMES", COMPARISONS, show_default="all")
     rival: list[str] | None = rare("Also evaluate a column as a score. Repeatable.", "COL", COMPARISONS)
     rival_order: list[str] | None = rare(
         "Which end of --rival is accepted first; once, or once for each.", "high|low", COMPARISONS, show_default="high"
     )
-    baseline: str | None = rare("Also report differences to an earlier report (JSON).", "FILE", COMPARISONS)
+    baseline: str | None = rare("Also report differences from an earlier report (JSON).", "FILE", COMPARISONS)
     baseline_dump: list[str] | None = rare(
-        "Differences to a dump of the same rows, paired by --join-on. Repeatable.", "DUMP", COMPARISONS
+        "Differences from another file of the same rows, paired by --join-on. Repeatable.", "DUMP", COMPARISONS
     )
     baseline_rejector: str | None = rare("Rejector of --baseline-dump.", "FILE", COMPARISONS, show_default="the same")
     no_labels: bool = flag("Report only what needs no labels: coverage, expected accuracy, drift.", panel=REPORT)
     audited: bool = rare_flag(
-        "Labels are those of 'drrej reject --audit': a random sample of the accepted rows.", panel=REPORT
+        "The labels come from 'drrej reject --audit': a random sample of the accepted rows.", panel=REPORT
     )
-    minutes: float | None = rare("Minutes to review one row: also report hours.", "M", REPORT)
+    minutes: float | None = rare("Minutes that one review takes; reports the hours too.", "M", REPORT)
     examples: str | None = rare("Also show these columns of some rejected rows and accepted errors.", "COLS", REPORT)
     ood: str | None = rare("Column that is true for rows of no class: report on them separately.", "COL", REPORT)
     ood_cost: float | None = rare(
@@ -69,7 +70,7 @@ class ReportOptions(Options):
     )
     on_unseen_group: OnUnseen = MaskInput.on_unseen_group
     group: str | None = rare(
-        "Column that tells rows with equal scores apart, such as an id; else they count once.", "COL", REPORT
+        "Column that tells rows with equal scores apart, such as an id; otherwise they count once.", "COL", REPORT
     )
 
     def options(self, rejector: str, kinds: Collection[str], join_on: str | None) -> EvaluateOptions:
@@ -114,7 +115,7 @@ class ReportOptions(Options):
             raise OptionError(f"--rival-order: give it once, or once for each of the {len(scores)} --rival columns")
         pairs = zip(scores, orders * len(scores) if len(orders) == 1 else orders, strict=True)
         chosen: dict[str, Order] = {name: "low" if order == "low" else "high" for name, order in pairs}
-        return Rivals(self.compare, chosen)
+        return Rivals(self.compare or self.score_list is not None, chosen, names_of(self.score_list) or ())
 
     def completed(
         self, options: EvaluateOptions, rejector: Rejector, input: InputOptions, engine: Engine
@@ -142,7 +143,7 @@ def format_of(path: str, shown: str, endings: Collection[str]) -> str:
     ending, kind = os.path.splitext(path)[1].lower(), shown
     if path != STREAM:
         if ending not in endings and (os.path.isfile(path) or not os.path.exists(path)):  # no device
-            raise OptionError(f"-o {path}: the ending says the format; use one of {', '.join(endings)}")
+            raise OptionError(f"-o {path}: the ending determines the format; use one of {', '.join(endings)}")
         kind = ENDINGS.get(ending, "json")
     need_libraries(kind, f"-o {path}")
     return kind

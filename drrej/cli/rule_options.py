@@ -36,7 +36,7 @@ class CalibrationOptions(Options):
     """How the calibrator is fitted."""
 
     calibrator: Calibrator | None = option(
-        "temperature, vector (numbers per class), beta (for two classes), auto; of a --score logistic, beta, isotonic.",
+        "temperature, vector (per class), beta (two classes) or auto; for a --score logistic, beta or isotonic.",
         "NAME",
         show_default="temperature; auto for a --score",
     )
@@ -45,7 +45,7 @@ class CalibrationOptions(Options):
         "auto: float32 sums for float16 and float32 logits.", panel=ENGINE, show_default="auto"
     )
     memory: str | None = rare(
-        "Keep rows in memory up to this size, e.g. 4G.", "SIZE", ENGINE, show_default="a quarter of the machine's"
+        "Keep rows in memory up to this size, e.g. 4G.", "SIZE", ENGINE, show_default="a quarter of the memory"
     )
 
     def calibrate_options(self) -> CalibrateOptions:
@@ -59,12 +59,12 @@ class ObjectiveOptions(Options):
     """Divergence, lambda and loss."""
 
     loss: str | None = option(
-        "log, zero-one, brier, margin, logit-margin; with labels learned, auto; cost, column.",
+        "log, zero-one, brier, margin, logit-margin, cost or column; with labels also learned or auto.",
         "NAME",
         OBJECTIVE,
         show_default="auto; log without labels",
     )
-    cost_matrix: str | None = rare("For --loss cost: true class x action, as CSV.", "FILE", OBJECTIVE)
+    cost_matrix: str | None = rare("For --loss cost: a CSV of costs, true class x action.", "FILE", OBJECTIVE)
     loss_column: str | None = rare("For --loss column: each row's own loss.", "COL", OBJECTIVE)
     divergence: Literal["kl", "chi2"] | None = rare(
         "Divergence between ideal and real data.", panel=OBJECTIVE, show_default="kl"
@@ -104,7 +104,7 @@ class RegressionOptions(Options):
 
     target: str | None = rare("The true value.", "COL", REGRESSION)
     task: Literal["classification", "regression"] | None = rare(
-        "classification or regression: check that the rejector is for it.", "TASK", REGRESSION
+        "Check that the rejector is for classification or regression.", "TASK", REGRESSION
     )
 
     def refuse(self) -> None:
@@ -156,7 +156,7 @@ class RuleOptions(Options):
     confidence: float | None = option(
         "Guarantee the accuracy, risk, coverage or mean on new rows with probability P.", "P", GUARANTEE
     )
-    cutoff_by: str | None = option("A cutoff for each value of a column, or of 'prediction'.", "COL", GUARANTEE)
+    cutoff_by: str | None = option("A cutoff for each value of a column, or for each 'prediction'.", "COL", GUARANTEE)
     error_cost: float | None = rare(
         "With --review-cost: cost of an accepted error (unless the loss is cost).", "E", GUARANTEE
     )
@@ -164,7 +164,7 @@ class RuleOptions(Options):
         "Allow rows that calibrate or fit have seen; then the guarantee does not hold.", panel=GUARANTEE
     )
     group: str | None = rare(
-        "Column that tells rows with equal scores apart, such as an id; else they count once.", "COL", GUARANTEE
+        "Column that tells rows with equal scores apart, such as an id; otherwise they count once.", "COL", GUARANTEE
     )
     clip: float | None = rare("With --mse or --mae: cap the error of a row at B.", "B", GUARANTEE)
 

@@ -43,7 +43,7 @@ FILES = ("mask.parquet", "rejector.json", "report.json", "report.txt", "report.h
 """What is written; the page where it can be drawn."""
 
 ROWS = "Rows: one DUMP, or --val and --test"
-WAYS = "give one DUMP, which is divided, or --val DUMP and --test DUMP"
+WAYS = "give one DUMP, which is split, or --val DUMP and --test DUMP"
 
 
 class RunFiles(Options):
@@ -54,13 +54,13 @@ class RunFiles(Options):
     format: TextFormat = rare("Format of standard output, as in evaluate.", "FORMAT", default="text")
     verbose: bool = rare_flag("Print the whole report, not only the summary.")
     table: str | None = ThresholdFiles.table
-    val: list[str] | None = option("Rows to calibrate, fit and choose on. Repeatable.", "DUMP", ROWS)
+    val: list[str] | None = option("Rows to calibrate, fit and choose the cutoff on. Repeatable.", "DUMP", ROWS)
     test: list[str] | None = option("Rows to report on and to mask. Repeatable.", "DUMP", ROWS)
     choose: list[str] | None = rare(
         "Fresh rows to choose the threshold on. Repeatable.", "DUMP", ROWS, show_default="--val"
     )
     split: str | None = option(
-        "Shares of DUMP to fit, choose and test; a fourth, first, is to calibrate. With --val: A,B.",
+        "Shares of DUMP to fit, choose and test on; of four, the first is to calibrate. With --val: A,B.",
         "A,B,C",
         ROWS,
         show_default="14,56,30, with at least 50 rows to fit; 40,30,30 for --tau and costs",
@@ -84,7 +84,7 @@ class RunFiles(Options):
         if not dumps and self.split is None:
             if self.seed is not None or self.group is not None:
                 option = "--seed" if self.group is None else "--group"
-                raise OptionError(f"{option} says how one dump is divided; give one DUMP, or --split A,B for --val")
+                raise OptionError(f"{option} splits a single DUMP; give one DUMP, or --split A,B for --val")
             return None
         if self.split is None and certified:
             return SplitOptions(None, 1, self.seed or 0, self.group)
@@ -273,7 +273,7 @@ def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, q
     part = rows.fit.options.split
     if rule.confidence is not None and isinstance(part, SplitPart) and part.shared:
         no_promise = (
-            f"the guarantee takes rows as independent, but those of one '{part.group}' may be alike; then it holds "
+            f"the guarantee assumes independent rows, but those of one '{part.group}' may be alike; then it holds "
             "less often than it says"
         )
     elif not rows.fresh and rule.kind in ("accuracy", "risk", "mean-cost", "promises"):

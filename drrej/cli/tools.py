@@ -35,7 +35,7 @@ STEPS = (
 
 def demo(
     output: str = option("Directory for the sample data and the results.", "DIR", default="drrej-demo"),
-    force: bool = flag("Use a directory that exists."),
+    force: bool = flag("Use an existing directory."),
 ) -> None:
     """Show the whole job on sample data: the commands and what they print.
 
@@ -137,14 +137,14 @@ coverage@accuracy=0.99. NAME is a class or, with --report-by, a group. 'target' 
 own, without a number. Shares are written as 0.99, not as 99.
 """
 
-_FRESH = "As a gate it fails where a step that made the rejector has used some of these rows."
-_DRIFT = "As a gate it fails where the losses have moved since the fit: a p-value of drift below 0.01."
-_TARGET = "What the threshold was chosen for; as a gate it fails where these rows contradict it."
+_FRESH = "As a gate, it fails if a step that made the rejector has used some of these rows."
+_DRIFT = "As a gate, it fails if the losses have moved since the fit: a p-value of drift below 0.01."
+_TARGET = "What the threshold was chosen for; as a gate, it fails if these rows contradict it."
 
 
 def metrics(
     words: Annotated[list[str] | None, typer.Argument(metavar="WORD", hidden=True)] = None,
-    regression: bool = flag("Those of the report of a regression."),
+    regression: bool = flag("List the metrics of regressions."),
     format: Literal["text", "json"] = option("json has every part of a figure.", default="text"),
 ) -> None:
     """List what gates can name, with a sentence each; with WORDs those whose names contain one of them.
@@ -163,7 +163,7 @@ def metrics(
     found = catalogue(of=RegressionReport if regression else Report)
     if not regression:
         found += [*group_metrics("class"), *group_metrics("group")]
-    found.append(Metric("target", _TARGET, "verdict", "neither", "none", "a threshold that was chosen for something"))
+    found.append(Metric("target", _TARGET, "verdict", "neither", "none", "a threshold that was chosen for a target"))
     found.append(Metric("fresh", _FRESH, "verdict", "neither", "none", ""))
     if not regression:
         found.append(Metric("drift", _DRIFT, "verdict", "neither", "none", ""))

@@ -279,7 +279,7 @@ def doubts_about(scores: AnyFloats, wrong: Booleans, lower: bool, names: Sequenc
         shown = name.removesuffix(WORDS)
         said = f"a right row has a better '{shown}' than a wrong one in {100 * area:.1f} % of pairs"
         if len(names) == 1 and deviations < -CLEARLY:
-            remedy = "leave out `lower_is_better`" if lower else "say `lower_is_better=True`"
+            remedy = "leave out `lower_is_better`" if lower else "pass `lower_is_better=True`"
             return f"{said}: it is the wrong way round; {remedy}", []
         if math.isinf(error):
             outcome = "wrong" if wrong.all() else "right"

@@ -45,7 +45,7 @@ class Verdict(IntEnum):
     NO_SHARE = 6
 
 
-_LOGITS = "if these are logits, say `input=logits`"
+_LOGITS = "if these are logits, pass `input=logits`"
 _TEXTS = {
     Verdict.NOT_FINITE: ("NaN or infinity among the probabilities", "drop or fix these rows"),
     Verdict.NEGATIVE: ("a negative probability", _LOGITS),
@@ -55,7 +55,7 @@ _TEXTS = {
     ),
     Verdict.OFF_SUM: (
         "probabilities that do not sum to 1 within the rounding of their type",
-        "is every class there? if so, as where they were rounded, `normalize=True` divides each row by its sum",
+        "are all classes there? if so, and they were rounded, `normalize=True` divides each row by its sum",
     ),
     Verdict.NO_MASS: ("no probability above 0", "drop or fix these rows"),
     Verdict.NO_SHARE: ("a probability above 1", f"store it as a share of 1, not as a percentage; {_LOGITS}"),
@@ -276,17 +276,17 @@ BINARY_REASONS: dict[Kind, str] = {
     "scaled": "no score is negative, so every row would be of class 1: percentages or counts, not logits",
 }
 REMEDIES: dict[Kind, str] = {
-    "mixed": "store all rows in one kind, or say `input=logits` if they are logits all the same",
-    "probabilities": "say `input=probs`, or `input=logits` if they are logits all the same",
+    "mixed": "store all rows in one kind, or pass `input=logits` if they really are logits",
+    "probabilities": "pass `input=probs`, or `input=logits` if they really are logits",
     "unit interval": (
-        "say `input=logits` if they are logits, or `input=probs` with `normalize=True` if each is a probability "
+        "pass `input=logits` if they are logits, or `input=probs` with `normalize=True` if each is a probability "
         "of its own class"
     ),
-    "scaled": "say `input=probs` with `normalize=True`, or `input=logits` if they are logits all the same",
+    "scaled": "pass `input=probs` with `normalize=True`, or `input=logits` if they really are logits",
 }
 BINARY_REMEDIES: dict[Kind, str] = {
     "probabilities": REMEDIES["probabilities"],
-    "scaled": "store them as probabilities in [0, 1], or say `input=logits` if they are logits all the same",
+    "scaled": "store them as probabilities in [0, 1], or pass `input=logits` if they really are logits",
 }
 
 

@@ -1,6 +1,6 @@
 """Learning a loss: the probability of an error from labelled rows, bounded so that no row moves far in the order.
 
-The rule and what it gains are in docs/theory.md: the odds of an error at a temperature to rank by, times a factor
+The rule and what it gains are in docs/proofs.md: the odds of an error at a temperature to rank by, times a factor
 between e^-0.7 and e^0.7 for the predicted class.
 """
 

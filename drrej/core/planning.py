@@ -149,8 +149,8 @@ def _horizon(question: Question) -> tuple[int, float]:
         rows *= 2
         if rows > MOST_ROWS:
             raise Infeasible(
-                f"an `error` rate of {question.error:g} is too near to a `risk` of {question.risk:g}: "
-                "it takes more rows than anyone labels to tell them apart"
+                f"an `error` rate of {question.error:g} is too close to a `risk` of {question.risk:g}: "
+                "telling them apart takes more rows than anyone labels"
             )
     rows = bisect.bisect_left(range(rows), enough, key=exponent)
     return rows, -math.expm1(-exponent(rows))

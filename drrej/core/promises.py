@@ -301,7 +301,7 @@ def over_budget(rows: int, accepted: int, batch: int, budget: int) -> float:
 def _starts(
     rows: int, risk: float, delta: float | None, least: int = 0, blocks: ErrorBlocks | None = None
 ) -> Starts | None:
-    """Where tests start; None if nothing is to be certified."""
+    """Where tests start; None if there is nothing to certify."""
     if delta is None or not rows:
         return () if delta else None
     if least:  # fewer rows would not do

@@ -162,7 +162,7 @@ class Fingerprint(Struct, frozen=True, eq=False, dict=True):
         except (ValueError, zlib.error):
             raise ValueError("it is damaged") from None
         if own_rows != rows:
-            raise ValueError(f"it is of {own_rows} rows where {rows} were used")
+            raise ValueError(f"it describes {own_rows} rows, but {rows} were used")
         full, known = steps.size == KEPT, int(counts.sum())
         numbers = version == "2" and len(repeated) < 2 and 0 <= total <= _LARGEST and KEPT <= limit <= _LARGEST
         ordered = counts.size == steps.size <= KEPT and (counts > 0).all() and (np.diff(steps) >= 0).all()

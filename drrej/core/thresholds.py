@@ -147,15 +147,14 @@ def with_reviewers(goals: Sequence[Goal]) -> list[Goal]:
 class Rule(Stored, frozen=True):
     """How the cutoff is chosen: one of `RULES` and its target.
 
-    `confidence` makes a risk, an accuracy or a coverage a guarantee, see `core.certify`; `method` says how a risk is
-    certified. An accuracy is a risk in other words: 0.98 is the risk 0.02, in decimals. The target of the rule "cost"
-    is what a review costs; `error_cost` is what an accepted error costs, None where a cost matrix says so.
-    `coverage`, beside a risk or an accuracy, is to be reached as well; a confidence is then that of both together, see
-    `core.certify`. The rules "mean-cost", "mse" and "mae" limit a mean, see `core.certify`; an error above `clip`
-    counts as that, and with a confidence it is needed: nothing can be promised about the mean of errors without a
-    limit. The rule "promises" has some `promises`, which hold together; its target is 0, or what a review costs where
-    the cheapest cutoffs are wanted that keep them. `reused` is what `threshold` finds: true where rows that calibrate
-    or fit have seen were used all the same; then nothing is guaranteed.
+    `confidence` makes a risk, an accuracy or a coverage a guarantee, see `core.certify`; `method` is how a risk is
+    certified. An accuracy of 0.98 is a risk of 0.02, exactly. The target of the rule "cost" is the cost of a review;
+    `error_cost` is the cost of an accepted error, or None if a cost matrix determines it. A `coverage` beside a risk or
+    an accuracy must be reached too, and a confidence then applies to both together. The rules "mean-cost", "mse" and
+    "mae" limit a mean; an error above `clip` counts as `clip`, which a confidence requires, because nothing can be
+    promised about the mean of unbounded errors. The rule "promises" has several `promises`, which hold together; its
+    target is 0, or the cost of a review if you want the cheapest cutoffs that keep them. `threshold` sets `reused` to
+    true if it used rows that calibrate or fit have seen; then nothing is guaranteed.
 
     >>> Rule("accuracy", 0.98).risk
     0.02
@@ -304,10 +303,10 @@ Target = float | Mapping[str, float] | None
 
 
 def one_rule(targets: Mapping[str, Target], **more: Any) -> Rule:
-    """The one rule that has a target, by the names of parameters; a coverage may stand beside an accuracy or a risk.
+    """The one rule that has a target, by the names of parameters; a coverage can join an accuracy or a risk.
 
-    Targets of classes, missed cases, the overall error and a review budget may stand beside each other, and beside a
-    coverage and an accuracy or a risk. A review cost may stand beside any of these.
+    Targets of classes, missed cases, the overall error and a review budget can be combined with each other, with a
+    coverage, and with an accuracy or a risk; a review cost can join them.
 
     >>> one_rule({"accuracy": None, "risk": 0.02, "coverage": 0.8}).asked
     '`risk=0.02` `coverage=0.8`'
@@ -330,15 +329,15 @@ def one_rule(targets: Mapping[str, Target], **more: Any) -> Rule:
         *names, last = (f"`{name}`" for name in targets)
         found = " and ".join(f"`{name}`" for name in plain) or "none"
         raise OptionError(
-            f"give exactly one rule: {', '.join(names)} or {last} (found: {found}); only `coverage` may stand beside "
-            "`accuracy` or `risk`, and with them `max_missed`, `overall_risk`, `reviews` and `review_cost`"
+            f"give exactly one rule: {', '.join(names)} or {last} (found: {found}); only `coverage` can be combined "
+            "with `accuracy` or `risk`, and with them `max_missed`, `overall_risk`, `reviews` and `review_cost`"
         )
     ((name, target),) = plain.items()
     return Rule(name.removeprefix("review_").replace("_", "-"), target, coverage=coverage, **more)
 
 
 _SEVERAL = {"max_missed": "missed", "overall_risk": "overall-risk", "reviews": "reviews"}
-"""Parameters that may stand beside others, and what they promise."""
+"""Parameters that can be combined with others, and what they promise."""
 
 
 def _promises(given: Mapping[str, Mapping[str, float]], fields: Mapping[str, Any], more: Mapping[str, Any]) -> Rule:

@@ -141,11 +141,11 @@ def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
         raise DumpError(f"{where}: several columns may hold the logits ({shown(candidates)}); choose with `logits`")
     if (suggested := suggested_logits(schema, wanted.label, typed)) is not None:
         raise DumpError(
-            f"{where}: are the columns '{suggested}' the scores, with the classes in their names? then say "
+            f"{where}: are the columns '{suggested}' the scores, with the classes in their names? then pass "
             f"`logits='{suggested}'`"
         )
     one = any(pa.types.is_floating(field.type) for field in schema)
-    hint = " (add `binary=True` if one is the score of class 1; is one a confidence? say `score=COL` `correct=COL`)"
+    hint = " (add `binary=True` if one is the score of class 1; is one a confidence? pass `score=COL` `correct=COL`)"
     hint = hint if one else ""
     raise DumpError(
         f"{where}: no logit columns found (no 'logits', no list of floats, no columns like logit_0, logit_1, ...); "
@@ -408,7 +408,7 @@ Matched = tuple[tuple[str, ...], tuple[str, ...] | None]
 """Columns in class order, and the names of the classes if they have some."""
 
 _NUMBERED = re.compile(r"(.*?)(0|[1-9]\d*)")
-_WORDS = re.compile(r"(.*(?:prob|proba|probs|probability|logit|logits|score|scores|pred)[_.:-])(.+)", re.IGNORECASE)
+_WORDS = re.compile(r"((?:p|.*(?:prob|proba|probs|probability|logits?|scores?|pred))[_.:-])(.+)", re.IGNORECASE)
 
 
 def is_number(data_type: pa.DataType, typed: bool = True) -> bool:

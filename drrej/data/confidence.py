@@ -242,7 +242,7 @@ def find_correct(schema: pa.Schema, options: DumpOptions, where: str, needed: bo
     if options.correct is not None:
         raise DumpError(f"{where}: there is no column '{options.correct}' (`correct`); columns: {shown(schema.names)}")
     raise DumpError(
-        f"{where}: which column says whether a row was right? name it with `correct=COL`, or compare `prediction=COL` "
+        f"{where}: which column shows whether a row was right? name it with `correct=COL`, or compare `prediction=COL` "
         f"with `label=COL` (columns: {shown(schema.names)})"
     )
 

@@ -34,7 +34,7 @@ MAX_BLOCK_ROWS = 1 << 16
 
 
 class DumpOptions(Struct, frozen=True):
-    """How to read a dump; None means: find out, or as the rejector remembers."""
+    """How to read a dump; None means that drrej finds out, or uses what the rejector stores."""
 
     logits: str | None = None
     label: str | None = None

@@ -176,7 +176,7 @@ def _check_numbers(names: Sequence[str], boolean: bool, where: str) -> None:
             raise DumpError(
                 f"{where}: label {name} is class {int(meant)} ('{names[int(meant)]}') by its number but class {number} "
                 f"by its name; store the labels as text to have them read as names (in parquet, Arrow or JSON), or, if "
-                "they are class numbers, name the classes otherwise, such as class_0"
+                "they are class numbers, use other class names, such as class_0"
             )
 
 

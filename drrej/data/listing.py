@@ -38,7 +38,7 @@ def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[D
     A file that is there twice, by the same name, by a link, or by a glob beside its directory, counts once.
     """
     if not arguments:
-        raise DumpError("no dump given; name a file or a directory of them")
+        raise DumpError("no predictions file given; name a file or a directory of them")
     spools = {} if spools is None else spools
     found: dict[tuple[str | int, ...], DumpFile] = {}
     for part in (part for argument in arguments for part in _find(local_path(argument), spools)):

@@ -156,7 +156,7 @@ def _check_options(options: DumpOptions) -> None:
             raise OptionError("`input=scores` requires `score=COL`")
     if options.binary and options.label in CORRECT_NAMES and options.classes is None:
         raise OptionError(
-            f"`binary=True` `label={options.label}`: does '{options.label}' tell whether an answer was right? then use "
+            f"`binary=True` `label={options.label}`: does '{options.label}' show whether an answer was right? then use "
             f"`score` and `correct={options.label}` in place of `binary`; if it is the true class, name both classes "
             "with `classes`"
         )

@@ -72,7 +72,7 @@ class When(Enum):
     CLASSWISE = "`classwise=True`"
     BASELINE = "`baseline=FILE` or `baseline_dump=DUMP`"
     PAIRS = "`baseline_dump=DUMP`"
-    BOTH_INTERVALS = "`intervals=True`, in the `baseline` too"
+    BOTH_INTERVALS = "`intervals=True`, also in the `baseline`"
 
 
 EXACT = "exact (Clopper-Pearson)"
@@ -264,22 +264,22 @@ class Document(
         if tree.get("digest") in expected or accept_edited or os.environ.get("DRREJ_ACCEPT_EDITED"):
             return document
         raise cls.ERROR(
-            f"{where}: it was edited since drrej wrote it: 'digest' is that of another {cls.NOUN}; make it anew, or "
-            "take it as it is with `accept_edited=True`"
+            f"{where}: it was edited after drrej wrote it ('digest' does not match); make the {cls.NOUN} again, or "
+            "accept it as it is with `accept_edited=True`"
         )
 
     @classmethod
     def read(cls, text: str, where: str) -> Self:
         """Read a document, checking every key and range."""
         if not isinstance(text, str):
-            raise cls.ERROR(f"{where}: the text of a document is needed, not {type(text).__name__}")
+            raise cls.ERROR(f"{where}: expected the text of a document, not {type(text).__name__}")
         try:  # a large file of something else would take long to parse
             tree = {} if len(text) > 1 << 20 and isinstance(text, str) and '"format"' not in text else parse(text)
         except ValueError as error:
             reason = " ".join(str(error).split())
             raise cls.ERROR(f"{where}: not a JSON document ({reason}); is it a {cls.NOUN}?") from None
         if not isinstance(tree, dict):
-            raise cls.ERROR(f"{where}: not a {cls.NOUN}: a JSON object is expected")
+            raise cls.ERROR(f"{where}: not a {cls.NOUN}: expected a JSON object")
         found, expected = tree.get("format"), str(cls.__struct_config__.tag)
         if isinstance(found, str) and found != expected and found.startswith(expected.split("/")[0] + "/"):
             raise cls.ERROR(f"{where}: format '{shown(found)}' is not known to drrej {__version__}; update drrej")
@@ -320,7 +320,7 @@ def schema_of(kind: type[Document]) -> dict[str, Any]:
     """The JSON Schema of the documents of a kind."""
     found = msgspec.json.schema(kind)
     body = found["$defs"].pop(found["$ref"].rpartition("/")[2])
-    body["properties"]["digest"] = {"description": "SHA-256 of all else, to tell edited documents.", "type": "string"}
+    body["properties"]["digest"] = {"description": "SHA-256 of everything else, which detects edits.", "type": "string"}
     head = {"$schema": "https://json-schema.org/draft/2020-12/schema"}
     return {**head, **body, "title": f"drrej {kind.NOUN}", "$defs": found["$defs"]}
 
@@ -363,7 +363,7 @@ def _explained(message: str) -> str:
         wanted, got = _WORDS[match[1]], {**_WORDS, "float": "a decimal number"}.get(match[2], match[2])
         return f"the value of '{place or 'document'}' should be {wanted}, not {got}"
     if reason.startswith("Invalid enum value"):
-        return f"the value of '{place}' should be one of the words that the schema has: {shown(reason)}"
+        return f"the value of '{place}' should be one of the words in the schema: {shown(reason)}"
     if re.match("Expected `|Number out of range", reason):
         return f"the value of '{place}' is out of range"
     return f"'{place or 'document'}': {reason}"

@@ -117,10 +117,10 @@ class CurvePoint(Stored, frozen=True, kw_only=True):
 # What every report says about the dump and the decision
 Rows = Annotated[AtLeastOne, about("rows of the dump", "neither", NONE)]
 Tau = Annotated[
-    NotNegative | None, about("threshold as a ratio: a row with it or less is rejected", "neither", NONE, unit="ratio")
+    NotNegative | None, about("threshold as a ratio: rows at or below it are rejected", "neither", NONE, unit="ratio")
 ]
 Cutoff = Annotated[
-    float | None, about("threshold as a loss: a row with it or more is rejected", "neither", NONE, unit="loss")
+    float | None, about("threshold as a loss: rows at or above it are rejected", "neither", NONE, unit="loss")
 ]
 
 
@@ -129,7 +129,7 @@ class CoverageHere(Coverage, frozen=True, kw_only=True):
 
     drop: Annotated[
         float | None,
-        about("coverage of the rows that chose the threshold minus that of these", "lower", NONE, unit="difference"),
+        about("coverage where the threshold was chosen, minus that of these rows", "lower", NONE, unit="difference"),
     ] = None
 
 
@@ -256,16 +256,16 @@ class Promise(Stored, frozen=True, kw_only=True):
     """
 
     what: Annotated[str, Meta(pattern="^(accuracy|risk|coverage|cost|mean-cost|mse|mae|missed|overall-risk|reviews)$")]
-    wanted: Annotated[float, about("the limit: costs, errors and risks are to be at most that, other figures at least")]
+    wanted: Annotated[float, about("the limit: at most this for costs, errors and risks, otherwise at least this")]
     group: str | None = None
     value: float | None
     lower: float | None
     upper: float | None
     p_value: Annotated[
-        Share | None, about("chance of a result at least as bad where the promise just holds", unit="p-value")
+        Share | None, about("probability of a result at least this bad if the promise only just holds", unit="p-value")
     ]
     verdict: Verdict
-    clip: Annotated[float | None, about("what the error of a row counts at most")] = None
+    clip: Annotated[float | None, about("the most that the error of one row counts")] = None
     more_rows: Count | None = None
     """About how many labelled rows more would give a verdict, where there is none."""
 

@@ -118,14 +118,14 @@ def _judge_target(report: Mapping[str, Any]) -> GateRow:
     target = report.get(TARGET)
     if target is None:
         raise GateError(
-            "gate 'target': the threshold was chosen by a tau or a largest loss, which promises nothing; "
+            "gate 'target': the threshold was chosen by a tau or a largest loss, which sets no target; "
             "choose it by `accuracy`, `risk` or `coverage`"
         )
     first = next(promise for promise in target["promises"] if promise["verdict"] == target["verdict"])
     if first["value"] is None:
         raise GateError(
-            f"gate 'target': the {first['what']} is undefined on these rows, so the gate cannot be evaluated; it takes "
-            "labels and accepted rows"
+            f"gate 'target': the {first['what']} is undefined on these rows, so the gate cannot be evaluated; it "
+            "requires labels and accepted rows"
         )
     passed = target["verdict"] != "missed"
     return GateRow(gate=TARGET, value=first["value"], limit=first["wanted"], passed=passed)
@@ -202,7 +202,7 @@ def _member_figures(report: Mapping[str, Any], kind: str, member: str) -> dict[s
     """The figures of a class or group, from its counts; raises when no row is in it."""
     rows_of = {str(row[kind]): row for row in report.get(f"per_{kind}", ())}
     if member not in rows_of:
-        raise GateError(f"no row is of {kind} '{member}'{near(member, list(rows_of))}")
+        raise GateError(f"no row belongs to {kind} '{member}'{near(member, list(rows_of))}")
     row = rows_of[member]
     rows, coverage, accuracy = row["rows"], row["coverage"], row["accuracy"]
     if kind == "group":

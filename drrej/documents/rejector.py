@@ -156,7 +156,7 @@ class GroupThreshold(Stored, frozen=True):
 class Threshold(Stored, frozen=True):
     """The decision: reject iff L' >= cutoff. `cutoff` None rejects nothing; tau is its translation.
 
-    With `by`, a column or "prediction", each group has a cutoff of its own and `tau` and `cutoff` are None.
+    With `by`, a column or "prediction", each group has its own cutoff and `tau` and `cutoff` are None.
     `fingerprint` tells the rows that the cutoff was chosen on, where it depends on them.
     """
 
@@ -286,7 +286,7 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
             for key in ("choice", "bounds", "effective_sample", "normalizer", "error"):
                 ratio.pop(key, None)
             if isinstance(ratio.get("learned"), dict) and ratio["learned"].keys() & {"base", "features"}:
-                raise OptionError("its learned loss is of an older kind; run 'drrej fit' again")
+                raise OptionError("its learned loss comes from an older version; run 'drrej fit' again")
         if isinstance(threshold := tree.get("threshold"), dict):
             groups = threshold.get("groups")
             for decision in [threshold, *(groups if isinstance(groups, list) else ())]:
@@ -331,7 +331,7 @@ def _invariants(document: Rejector) -> Iterator[Finding]:
 def _of_calibration(found: Calibration, input: InputKind, classes: int) -> Iterator[Finding]:
     key, floor, vector = "calibration", found.floor, found.vector
     known = found.is_fitted or found.method in ("given", "none")
-    yield f"{key}.method", known, "is not known, or gone as 'dirichlet' is; run 'drrej calibrate' again"
+    yield f"{key}.method", known, "is unknown or no longer supported; run 'drrej calibrate' again"
     yield f"{key}.temperature", is_temperature(found.temperature), f"{RANGE}: it must be above 0"
     yield f"{key}.score", (found.score is not None) == (input == "scores"), "contradicts 'input'"
     has_vector = found.method in ("vector", "beta") and input != "scores"
@@ -368,7 +368,7 @@ def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
     yield "ratio.lambda", found.lam > 0, f"{RANGE}: it must be above 0"
     yield "ratio.rows", rows >= 1, RANGE
     yield "ratio.log_max_ratio", 0 <= g <= math.log(rows) + _ROUNDING, f"{RANGE}: from 0 to ln of 'ratio.rows'"
-    yield "ratio.loss", found.loss_name in KINDS, "is not known, or gone as 'norm-2' is; run 'drrej fit' again"
+    yield "ratio.loss", found.loss_name in KINDS, "is unknown or no longer supported; run 'drrej fit' again"
     for part, name in LOSS_PARTS.items():
         right = (getattr(found, part) is not None) == (found.loss_name == name)
         yield f"ratio.{part}", right, f"contradicts 'ratio.loss': only the loss '{name}' has it"
@@ -378,7 +378,7 @@ def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
         yield "ratio.loss", False, f"{RANGE}: {error}"
     yield from _quantiles("ratio.loss_quantiles", quantiles, rows)
     ends = (found.min_loss, found.max_loss) == (quantiles[0], quantiles[-1])
-    yield "ratio.loss_quantiles", ends, "does not go from 'ratio.min_loss' to 'ratio.max_loss'"
+    yield "ratio.loss_quantiles", ends, "does not run from 'ratio.min_loss' to 'ratio.max_loss'"
     blocks = found.error_blocks
     if blocks is not None:
         counted = sum(count for count, _ in blocks) == rows and all(0 <= wrong <= count for count, wrong in blocks)
@@ -395,7 +395,7 @@ def _of_ratio(found: Ratio, classes: int) -> Iterator[Finding]:
 
 
 def _quantiles(key: str, quantiles: Sequence[float], rows: int) -> Iterator[Finding]:
-    yield key, len(quantiles) == min(rows, STEPS + 1), "has another number of losses than 'ratio.rows' asks for"
+    yield key, len(quantiles) == min(rows, STEPS + 1), "does not have the number of losses that 'ratio.rows' requires"
     yield key, list(quantiles) == sorted(quantiles), "is not in ascending order"
     yield key, quantiles[0] >= 0, f"{RANGE}: losses are not negative"
 
@@ -408,11 +408,11 @@ def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
     certified = (rule.confidence is None) == (rule.method is None)
     yield "threshold.rule.confidence", certified, "contradicts 'threshold.rule.method'"
     yield from _fingerprint("threshold.fingerprint", found.fingerprint, found.rows)
-    yield "threshold.groups", (found.by is None) == (groups is None), "is there without 'threshold.by', or the reverse"
+    yield "threshold.groups", (found.by is None) == (groups is None), "and 'threshold.by' require each other"
     by_class = groups is None or not rule.promises or found.by == "prediction"
     yield "threshold.by", by_class, "contradicts 'threshold.rule': promises have cutoffs by prediction"
     names = [group.group for group in groups or ()]
-    yield "threshold.groups", groups is None or len(set(names)) == len(names) > 0, "names no group or one twice"
+    yield "threshold.groups", groups is None or len(set(names)) == len(names) > 0, "names no group, or one group twice"
     apart = groups is None or (found.tau is None and found.cutoff is None)
     yield "threshold.cutoff", apart, "is there, but each group has its own"
     decisions: Sequence[tuple[str, Threshold | GroupThreshold]] = [("threshold", found)]
@@ -424,7 +424,7 @@ def _of_threshold(found: Threshold, ratio: Ratio) -> Iterator[Finding]:
         if groups is not None and decision.cutoff == REJECT_ALL and (rule.limits_errors or rule.promises):
             continue  # nothing was certified
         right = _belong(ratio.density, decision.tau, decision.cutoff)
-        yield f"{key}.tau", right, f"does not belong to '{key}.cutoff' with this ratio"
+        yield f"{key}.tau", right, f"does not match '{key}.cutoff' under this ratio"
 
 
 def _belong(density: DensityRatio, tau: float | None, cutoff: float | None) -> bool:

@@ -81,7 +81,7 @@ class Outside(Stored, frozen=True, kw_only=True):
     ]
     fpr_at_95_tpr: Annotated[
         Share | None,
-        about("share of them accepted where 95 % of the others are", "lower", NONE, label="FPR at 95 % TPR"),
+        about("share of them that is accepted when 95 % of the others are", "lower", NONE, label="FPR at 95 % TPR"),
     ]
     aurc: Annotated[float, about("AURC of the joint risk, over both kinds of rows", "lower", NONE, unit="cost")]
     augrc: Annotated[float, about("AUGRC of the joint risk, over both kinds of rows", "lower", NONE, unit="cost")]
@@ -124,10 +124,10 @@ class MeanRatio(Stored, frozen=True, kw_only=True):
     mean: Annotated[NotNegative | None, about("mean ratio of the rows, 1 in expectation without drift", unit="ratio")]
     std_error: Annotated[
         NotNegative | None,
-        about("standard error of the mean ratio, that of the fit included", "lower", unit="ratio"),
+        about("standard error of the mean ratio, including that of the fit", "lower", unit="ratio"),
     ]
     p_value: Annotated[
-        Share | None, about("chance of a mean ratio at least as far from 1 without drift", "higher", unit="p-value")
+        Share | None, about("chance of a mean ratio at least this far from 1 without drift", "higher", unit="p-value")
     ]
 
 
@@ -137,7 +137,7 @@ class Drift(Stored, frozen=True, kw_only=True):
     distance: Annotated[
         Share | None, about("largest gap between the distribution of the losses and that of the fit", "lower")
     ]
-    p_value: Annotated[Share | None, about("chance of a gap at least as large without drift", "higher", unit="p-value")]
+    p_value: Annotated[Share | None, about("chance of such a gap or a larger without drift", "higher", unit="p-value")]
 
 
 class CostPerRow(Stored, frozen=True, kw_only=True):
@@ -177,7 +177,7 @@ class ClassRow(Stored, frozen=True, kw_only=True):
     ] = None
     npv: Annotated[
         Proportion | None,
-        about("share of the accepted rows predicted as another class that are not of it", "higher", TOGETHER),
+        about("share of the accepted rows predicted as another class that do not belong to it", "higher", TOGETHER),
     ] = None
     f1: Annotated[Share | None, about("harmonic mean of precision and recall", "higher", NONE)] = None
     missed: Annotated[
@@ -230,7 +230,7 @@ class ConfusionMatrix(Stored, frozen=True, kw_only=True):
     """
 
     rows: tuple[ConfusionRow, ...]
-    others: Annotated[Count, about("classes that have no row of their own")]
+    others: Annotated[Count, about("classes that are not listed")]
 
 
 class Example(Stored, frozen=True, kw_only=True):
@@ -419,7 +419,7 @@ class Report(Document, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: t
     ] = None
     fpr_at_95_tpr: Annotated[
         Ranking | None,
-        _measure("share of errors accepted where 95 % of the right rows are", "FPR at 95 % TPR", "share"),
+        _measure("share of errors that is accepted when 95 % of the right rows are", "FPR at 95 % TPR", "share"),
     ] = None
     points: Annotated[dict[str, PointFigure] | None, about(when=When.LABELS)] = None
     ratio: Annotated[MeanRatio, about(better="neither", interval=NONE)]
@@ -436,7 +436,7 @@ class Report(Document, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: t
         TotalCost | None,
         about("cost of errors and reviews per 1000 rows", "lower", PRICED, When.PRICES, "cost per 1000 rows", "cost"),
     ] = None
-    audit: Annotated[Audited | None, about("accepted rows, by a random sample of them", when=When.AUDIT)] = None
+    audit: Annotated[Audited | None, about("accepted rows, estimated from a random sample", when=When.AUDIT)] = None
     ood: Annotated[Outside | None, about("rows of no class", when=When.OUTSIDE)] = None
     by: str | None = None
     per_group: tuple[GroupRow, ...] | None = None
@@ -462,7 +462,7 @@ class Report(Document, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: t
     def mend(tree: dict[str, Any]) -> None:
         """Refuse reports of 0.1.0: their E-AURC was another figure."""
         if tree.get("drrej_version") == "0.1.0":
-            raise OptionError("a report of drrej 0.1.0; make it anew with 'drrej evaluate'")
+            raise OptionError("a report of drrej 0.1.0; make it again with 'drrej evaluate'")
 
 
 class ErrorFigures(Stored, frozen=True, kw_only=True):

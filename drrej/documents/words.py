@@ -32,7 +32,7 @@ def describe_sections(rejector: Rejector) -> list[str]:
 
 def _calibration_lines(calibration: Calibration) -> list[str]:
     temperature, vector = calibration.temperature, calibration.vector
-    effect = f"{'less' if temperature > 1 else 'more'} sure than the raw scores say"
+    effect = f"{'less' if temperature > 1 else 'more'} confident than the raw scores"
     effect = "those of the raw scores" if temperature == 1 else effect
     line = f"temperature: {temperature:.6g}, so probabilities are {effect}"
     edge = "; the search ended at the edge of [0.001, 1000]"
@@ -65,9 +65,9 @@ def calibration_warnings(calibration: Calibration) -> list[str]:
     """Where the likelihood has no maximum at a finite temperature, or calibration made its own rows worse."""
     words = [worse_figures(calibration)]
     if calibration.converged is False and calibration.vector is not None:
-        words.insert(0, "the search for the calibrator did not converge; its last point was taken")
+        words.insert(0, "the search for the calibrator did not converge; its last point was used")
     elif calibration.converged is False:
-        words.insert(0, "the best temperature lies at or beyond the end of [0.001, 1000]; the nearest was taken")
+        words.insert(0, "the best temperature lies at or beyond the end of [0.001, 1000]; the nearest value was used")
     return [line for line in words if line]
 
 
@@ -81,9 +81,9 @@ def worse_figures(calibration: Calibration) -> str | None:
         return None
     what = "one temperature" if calibration.method == "temperature" else f"the calibrator '{calibration.method}'"
     figures = ", ".join(f"{before:.3g} -> {after:.3g}" for before, after in found.values())
-    ask = "are they logits, in class order, and the labels right?"
+    ask = "are they logits in class order, and are the labels right?"
     if calibration.floor is not None:
-        ask = f"are they in class order, and the labels right? another `floor` than {calibration.floor:.3g} may help;"
+        ask = f"are they in class order, and are the labels right? a `floor` unlike {calibration.floor:.3g} may help;"
     return (
         f"calibration made the {' and the '.join(found)} worse on its own rows ({figures}): {what} does not fit these "
         f"scores; {ask} `temperature=1` keeps the probabilities as they are"
@@ -105,7 +105,7 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
         share = 1.0 / (1.0 + ratio.variance)
         lines.append(
             f"effective sample: the idealized distribution keeps {100 * share:.4g} % of it; `lam` sets how much, not "
-            "which rows go first"
+            "which rows are rejected first"
         )
     if flat is None:
         lines.append("flat part: none, the ratio is never 0")
@@ -129,10 +129,10 @@ def threshold_lines(rejector: Rejector) -> list[str]:
         lines = [f"decision: {_decision(threshold, rejector)}"]
     else:
         by = "the prediction" if threshold.by == "prediction" else f"column '{threshold.by}'"
-        lines = [f"decision: by {by}, {len(threshold.groups)} groups with a cutoff of their own"]
+        lines = [f"decision: by {by}, {len(threshold.groups)} groups, each with its own cutoff"]
         lines += [f"  {group.group}: {_decision(group, rejector)}" for group in threshold.groups[:_MOST_GROUPS]]
         lines += ["  ..."] if len(threshold.groups) > _MOST_GROUPS else []
-    expectation = "" if threshold.rule.confidence is not None else "; expect the same of rows like them"
+    expectation = "" if threshold.rule.confidence is not None else "; expect the same on similar rows"
     lines.append(f"chosen by {threshold.rule.asked}: accepts {share} of those it was chosen on{expectation}")
     if threshold.accuracy is not None:
         lines.append(f"accuracy there: {_g(threshold.accuracy)}")
@@ -147,8 +147,8 @@ def threshold_lines(rejector: Rejector) -> list[str]:
 
 def _promise_lines(rule: Rule) -> list[str]:
     """What several promises guarantee together."""
-    void = "; void: rows that the fit has seen were allowed" if rule.reused else ""
-    lines = [f"guarantee: on new rows like these all of this holds with confidence {rule.confidence:g}{void}"]
+    void = "; void, as rows that the fit has seen were allowed" if rule.reused else ""
+    lines = [f"guarantee: on new rows like these all of this holds jointly with confidence {rule.confidence:g}{void}"]
     some = any(goal.limits_errors and goal.group is not None for goal in rule.promises)
     for goal in rule.promises:
         whose = f" predicted '{goal.group}'" if goal.group else " of each other predicted class" if some else ""
@@ -206,14 +206,14 @@ def _guarantee_line(threshold: Threshold) -> str:
         "risk": "error rate among accepted rows is at most",
         "coverage": "share of accepted rows is at least",
         "mean-cost": "mean cost of accepted rows is at most",
-        "mse": f"mean squared error of accepted rows, where one counts as {rule.clip} at most, is at most",
-        "mae": f"mean absolute error of accepted rows, where one counts as {rule.clip} at most, is at most",
+        "mse": f"mean squared error of accepted rows, each counted as {rule.clip} at most, is at most",
+        "mae": f"mean absolute error of accepted rows, each counted as {rule.clip} at most, is at most",
     }[rule.kind]
     whose = "" if threshold.groups is None else " of each group"
     both = "" if rule.coverage is None else f", and the share of accepted rows at least {rule.coverage:g}{whose},"
     line = f"guarantee: on new rows like these the {what} {rule.target:g}{whose}{both or ','} "
-    line += f"with confidence {rule.confidence:g}{' of both together' if both else ''}"
-    return line + f" ({rule.method})" + ("; void: rows that the fit has seen were allowed" if rule.reused else "")
+    line += f"with confidence {rule.confidence:g}{' for both together' if both else ''}"
+    return line + f" ({rule.method})" + ("; void, as rows that the fit has seen were allowed" if rule.reused else "")
 
 
 def _g(value: float | None) -> str:

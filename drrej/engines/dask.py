@@ -153,7 +153,7 @@ class DaskEngine(Struct, frozen=True):
                 lonely_since = None if self._threads() else lonely_since or time.monotonic()
                 if lonely_since is not None and time.monotonic() - lonely_since > LONELY_SECONDS:
                     raise ClusterError(
-                        f"{self.address}: no worker has been left for {LONELY_SECONDS} seconds; start some and run "
+                        f"{self.address}: there has been no worker for {LONELY_SECONDS} seconds; start some and run "
                         "the command again"
                     ) from None
             except distributed.KilledWorker as error:
@@ -198,7 +198,7 @@ def _seen_from_here(error: DrrejError | None, dump: Dump, task: Task) -> DrrejEr
     if error is None or missing is None:
         return error
     return ClusterError(
-        f"{missing}: the worker {_worker()} has no such file; dumps must lie on storage that all workers share"
+        f"{missing}: the worker {_worker()} has no such file; files must be on storage that all workers share"
     )
 
 
@@ -229,7 +229,7 @@ def connect(address: str) -> Any:
     """
     if address.startswith("local:"):
         raise OptionError(
-            f"`cluster={address}`: drrej starts no workers of its own any more; `jobs` uses the cores of this machine, "
+            f"`cluster={address}`: drrej no longer starts workers of its own; `jobs` uses the cores of this machine, "
             "and 'dask worker' with 'dask scheduler' starts a cluster"
         )
     if "://" not in address:
@@ -256,7 +256,7 @@ def connect(address: str) -> Any:
         reason = one_line(error) if isinstance(error, OSError) else "another program answers there"
         raise ClusterError(
             f"{address}: no Dask scheduler answers ({reason}); is it running, is the address right, and do its "
-            "certificates and yours fit?"
+            "certificates and yours match?"
         ) from None
     atexit.register(_close, client)
     try:
@@ -288,7 +288,7 @@ def _shake_hands(address: str, settings: dict[str, Any]) -> None:
     try:
         answer.result(CONNECT_SECONDS)
     except TimeoutError:
-        raise OSError(f"whoever listens there has said nothing for {CONNECT_SECONDS} seconds") from None
+        raise OSError(f"no response within {CONNECT_SECONDS} s") from None
 
 
 def _close(client: Any) -> None:

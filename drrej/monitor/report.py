@@ -161,7 +161,7 @@ def _evidence(state: MonitorState, name: MonitorName) -> dict[str, Any]:
     null = {
         "risk": f"no batch's risk is above {settings.max_risk}",
         "coverage": f"no batch's coverage is below {settings.min_coverage}",
-        "drift": "all rows, the fit's too, come from one distribution",
+        "drift": "all rows, including those of the fit, come from one distribution",
     }[name]
     if name == "drift" and state.drift is not None and not state.drift.fit_rows:
         null = "the rows of all batches come from one distribution"
@@ -170,7 +170,7 @@ def _evidence(state: MonitorState, name: MonitorName) -> dict[str, Any]:
         "alarm_at": settings.bar / _LN_10,
         "state": "ok" if alarm is None else "alarm",
         "alarm": None if alarm is None else alarm.batch,
-        "promise": f"it alarms with chance at most {settings.level:.3g}, ever, if {null}",
+        "promise": f"it ever raises an alarm with probability at most {settings.level:.3g} if {null}",
     }
 
 

@@ -55,7 +55,7 @@ class MonitorOptions(Struct, frozen=True):
 
     def __post_init__(self) -> None:
         if self.late is not None and (self.batch is not None or self.reset is not None):
-            raise OptionError(f"`late` goes without `{'reset' if self.batch is None else 'batch'}`")
+            raise OptionError(f"`late` cannot be combined with `{'reset' if self.batch is None else 'batch'}`")
         for name, text in (("batch", self.batch), ("reset", self.reset)):
             if text is not None and (not text.strip() or len(text) > LONGEST_NAME or not text.isprintable()):
                 raise OptionError(f"`{name}`: write one line of text with at most {LONGEST_NAME} characters")
@@ -80,7 +80,7 @@ def monitor(
     settings = _settings(state, options, anew)
     if state is not None and not anew and state.rejector != digest(rejector):
         raise MonitorError(
-            "the state belongs to another rejector; use another file for this one, or start anew in this one with "
+            "the state belongs to another rejector; use another file for this one, or start over in this one with "
             "`reset=WHY`"
         )
     if options.late is not None:
@@ -126,8 +126,8 @@ def _settings(state: MonitorState | None, options: MonitorOptions, anew: bool) -
             name = changed[0]
             said = "nothing" if start[name] is None else f"{start[name]}"
             raise MonitorError(
-                f"`{name}={given[name]}`: the monitor was started with {said} there; what is watched cannot change on "
-                "the way: leave it out, or start anew with `reset=WHY`"
+                f"`{name}={given[name]}`: the monitor was started with {said} there; what is watched cannot change "
+                "later: leave it out, or start over with `reset=WHY`"
             )
     try:
         return Settings(**{**start, **given})
@@ -147,7 +147,7 @@ def _with_batch(
     anew: bool,
 ) -> MonitorState:
     if state is None and options.reset is not None:
-        raise MonitorError("`reset`: there is no monitor yet that could be reset")
+        raise MonitorError("`reset`: there is no monitor to reset yet")
     before = None if state is None else Fingerprint.parse(state.last, state.batches[-1].rows)
     started = None if anew else state
     if started is not None:
@@ -210,7 +210,7 @@ def _name(source: Source, state: MonitorState | None, given: str | None) -> str:
     if given is not None:
         if given in taken:
             raise MonitorError(
-                f"`batch={given}`: there is a batch of that name already; batches need names of their own"
+                f"`batch={given}`: there is already a batch with this name; give each batch its own name"
             )
         return given
     paths = [path.rstrip("/") for path in source.arguments]
@@ -234,7 +234,7 @@ def _check_new(batch: Batch, state: MonitorState | None, before: Fingerprint | N
         known = next((old.name for old in state.batches if old.fingerprint == batch.fingerprint), None)
         said = "an older batch" if known is None else f"the batch '{known}'"
         raise MonitorError(
-            f"these rows were counted already, as {said}; a batch counts once (labels that come later: `late=BATCH`)"
+            f"these rows have already been counted, as {said}; a batch counts once (later labels: `late=BATCH`)"
         )
     if before is not None and looked_up is not None:
         reuse = before.judge(looked_up)
@@ -256,7 +256,7 @@ def _next_parts(
         last_rows, last_accepted, rows, taken = old.get(name, (0, 0, 0, 0))
         parts[name] = (*new.get(name, (0, 0)), rows + last_rows, taken + last_accepted)
     if len(parts) > MOST_PARTS:
-        raise OptionError(f"`by={by}`: there are {len(parts)} groups by now; a monitor keeps at most {MOST_PARTS}")
+        raise OptionError(f"`by={by}`: there are {len(parts)} groups; a monitor keeps at most {MOST_PARTS}")
     return parts
 
 
@@ -283,12 +283,12 @@ def _with_late_labels(
     batch = state.batches[place]
     if batch.labels:
         raise MonitorError(
-            f"`late={late}`: {batch.labels} labels of this batch were counted already; the labels of a batch count in "
-            "one go"
+            f"`late={late}`: {batch.labels} labels of this batch have already been counted; give all labels of a "
+            "batch at once"
         )
     counts, _ = count_batch(source, rejector, options.on_unseen_group, audit=options.audited)
     if counts.fingerprint != batch.fingerprint:
-        raise MonitorError(f"`late={late}`: these are not the rows of that batch ({counts.rows} rows, not the same)")
+        raise MonitorError(f"`late={late}`: these are not the rows of that batch (its {counts.rows} rows differ)")
     if not counts.labels:
         raise MonitorError(f"`late={late}`: no accepted row of that batch has a label")
     newest = state.batches[-1]

@@ -148,7 +148,7 @@ def _before(report: MonitorReport) -> Iterator[Table]:
         [reset.why, str(reset.batches), reset.first, reset.last, ", ".join(alarm.monitor for alarm in reset.alarms)]
         for reset in report.resets
     ]
-    yield Table("resets", "Monitors before this one", ["ended because", "batches", "first", "last", "alarms"], rows)
+    yield Table("resets", "Earlier monitors", ["ended because", "batches", "first", "last", "alarms"], rows)
 
 
 # The page
@@ -175,13 +175,11 @@ def _plots(report: MonitorReport) -> list[tuple[str, str, str]]:
     spans = [*([] if report.earlier is None else [report.earlier]), *report.recent]
     ends = list(accumulate(span.batches for span in spans))  # the number of batches so far
     batches = f"from {spans[0].first or spans[0].name} to {report.batch.name}"
-    alarms = "An e-value that reaches the line is an alarm, which stays; the plot ends soon above it."
+    alarms = "An e-value that reaches the line raises an alarm, which persists; the plot is cut off just above it."
     seen = f"E-values of the monitors {batches}, with the alarm line."
     plots = [("Evidence", svg_of(_evidence(report, spans, ends), "evidence", seen), alarms)]
-    band = (
-        f"All batches so far; with chance {100 * report.settings.confidence:.6g} % the truth so far is in the band at "
-    )
-    band += "all looks together."
+    chance = f"{100 * report.settings.confidence:.6g} %"
+    band = f"All batches so far; with chance {chance} the true value so far lies within the band at every look."
     for name in ("risk", "coverage"):
         title = name.capitalize()
         plots.append((title, svg_of(_band(report, name, spans, ends), name, f"{title} so far, {batches}."), band))

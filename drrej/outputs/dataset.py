@@ -218,7 +218,7 @@ class Dataset(contextlib.AbstractContextManager["Dataset"]):
             hidden = any(piece.startswith(("_", ".")) for piece in name.split("/"))
             if not name.endswith(".parquet") and not hidden:
                 raise OutputError(
-                    f"{self.name}: the directory holds other files than masks ({name}), so it will not be replaced; "
+                    f"{self.name}: the directory contains files other than masks ({name}), so it will not be replaced; "
                     "choose another with `output`"
                 )
 

@@ -151,7 +151,7 @@ def _absolute(target: str) -> str:
 
 def appeared(name: str, what: str) -> OutputError:
     """The error of a target that was free when the work began."""
-    return OutputError(f"{name}: somebody else has written it meanwhile; use `force=True` to {what} it")
+    return OutputError(f"{name}: another process has written it in the meantime; use `force=True` to {what} it")
 
 
 # Object storage, through pyarrow's filesystems. An object appears whole: it is uploaded from complete content. There is
@@ -184,7 +184,7 @@ def locked_state(target: str) -> Iterator[OutputFile]:
     check_folder(name, os.path.dirname(final))
     with contextlib.ExitStack() as stack:
         with writing(name):
-            busy = f"{name}: another run is at work on it; start again when that is done"
+            busy = f"{name}: it is locked by another run; try again when that is done"
             stack.enter_context(locked(final, busy))
         yield stack.enter_context(OutputFile(target, force=True))
 
@@ -289,7 +289,7 @@ _claimed: list[tuple[Place, str | None]] = []
 def claimed(place: Place, updates: str | None = None) -> Iterator[None]:
     """Keep a place for an output; raises when another output goes there. `updates` is an input that it may replace."""
     if any(place.holds(other) or other.holds(place) for other, _ in _claimed):
-        raise OutputError(f"{place.name}: it is named for two outputs; give each its own file")
+        raise OutputError(f"{place.name}: it is named as two outputs; give each its own file")
     _claimed.append((place, updates))
     try:
         yield

@@ -139,7 +139,7 @@ def task_format(file: OutputFile) -> str:
     ending = os.path.splitext(file.target.partition("?")[0])[1].lower()
     if ending not in (".json", ".jsonl", ".csv"):
         raise OptionError(
-            f"`review={file.name}`: the ending says the format; use .json for tasks of Label Studio, .jsonl or .csv "
+            f"`review={file.name}`: the ending determines the format; use .json for Label Studio tasks, .jsonl or .csv "
             "for plain rows"
         )
     return ending[1:]

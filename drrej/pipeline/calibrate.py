@@ -213,7 +213,7 @@ def _first_look(block: Block, precision: Precision, limit: np.uint64) -> dict[st
         impossible = np.flatnonzero(np.isneginf(rows.label_gaps(labels)) & ~block.bad)
         remedy = "the NLL is infinite for every temperature; drop or fix them"
         if impossible.size and are_log_probabilities(block.scores[impossible]).all():
-            remedy = "these are log-probabilities: say `input=log-probs`, and 0 gets a floor"
+            remedy = "these are log-probabilities: pass `input=log-probs`, and 0 gets a floor"
         block.report(impossible, "-inf at the label's class", remedy, usable=True)
     keys = row_keys(block, rows)
     chosen = np.flatnonzero(keys <= limit)

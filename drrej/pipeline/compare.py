@@ -48,6 +48,8 @@ class Rivals(Struct, frozen=True):
 
     usual: bool = False
     scores: Mapping[str, Order] = field(default_factory=dict)
+    score_list: Sequence[str] = ()
+    """The usual scores to compare; all of them if empty."""
 
     @property
     def needs(self) -> Needs:
@@ -57,6 +59,9 @@ class Rivals(Struct, frozen=True):
     def check(self, dump: Dump) -> None:
         """Raise unless the columns are there and hold what is needed."""
         check_columns(dump, [*self.scores], "`rival`")
+        known = [*_LOSSES, *(["energy"] if dump.input == "logits" else []), "max_logit"]
+        for name in [name for name in self.score_list if name not in known]:
+            raise OptionError(f"`score_list={name}`: there is no such score; choose among {', '.join(known)}")
         for name in self.scores:
             kind = dump.schema.field(name).type
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
@@ -74,6 +79,7 @@ class Rivals(Struct, frozen=True):
                 scores = {name: PLAIN[loss].expected(rows.sums) for name, loss in _LOSSES.items()}
                 scores |= {"energy": rows.energy()} if scored.block.input == "logits" else {}
                 scores["max_logit"] = -rows.largest
+            scores = {name: scores[name] for name in self.score_list or scores}
         for name, order in self.scores.items():
             values = _numbers(scored.block, name)
             scores[name] = -values if order == "high" else values
@@ -231,7 +237,7 @@ def rows_where(source: Source, column: str, ood: bool) -> Source:
     """The rows that belong to no class (`ood`), or those that have one."""
     if source.options.labels_from is not None and source.options.join_on is None:
         raise OptionError(
-            "`ood` does not go with `labels_from` without `join_on`: rows of no class have no labels there"
+            "`ood` cannot be combined with `labels_from` without `join_on`: rows of no class have no labels there"
         )
     return replace(source, options=replace(source.options, row_filter=RowFilter(column, ood, "ood")))
 

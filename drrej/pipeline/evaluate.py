@@ -139,10 +139,10 @@ class EvaluateOptions(Struct, frozen=True):
 def evaluate(
     source: Source, rejector: Rejector, gates: Sequence[Gate] = (), options: EvaluateOptions | None = None
 ) -> Report:
-    """Report on a dump under a finished rejector; gates are judged last, see `Report.failed_gates`.
+    """Report on a dump with a finished rejector; gates are checked last, see `Report.failed_gates`.
 
-    The target of the rejector is held against the result, see `Report.target`. Where each group has its own cutoff,
-    the report is by these groups unless `options.by` says otherwise.
+    The report compares the target of the rejector with the result, see `Report.target`. If each group has its own
+    cutoff, the report is by these groups unless `options.by` names others.
 
     >>> from drrej import Rule, calibrate, fit, threshold
     >>> val = Source("sample_data/val.parquet")

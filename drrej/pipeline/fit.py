@@ -113,7 +113,7 @@ def without_logits(
 
 @without_bad_files
 def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None) -> Rejector:
-    """Add the density ratio. Labels, where there are any, are used unless another loss than `auto` is named.
+    """Add the density ratio. Labels are used if there are any, unless a loss other than `auto` is named.
 
     >>> from drrej import calibrate
     >>> val = Source("sample_data/val.parquet")

@@ -81,7 +81,7 @@ def plan_promises(
     levels = shares_of_delta(rule.promises, _delta(confidence))
     unknown = [goal.group for goal in limiting if goal.group is not None and goal.group not in shares]
     if unknown:
-        raise OptionError(f"how many rows are of class '{unknown[0]}'? Say `class_share={unknown[0]}=P`")
+        raise OptionError(f"how many rows are of class '{unknown[0]}'? Pass `class_share={unknown[0]}=P`")
     found = []
     for goal in limiting:
         share = 1.0 if goal.group is None else shares[goal.group]

@@ -40,7 +40,7 @@ from drrej.pipeline.source import Source, check_classes, left_out, remembered, w
 
 
 class MaskOptions(Struct, frozen=True):
-    """Columns that the mask keeps (None: all but the logits); what becomes of bad rows, unknown groups, formulas.
+    """Columns that the mask keeps (None: all except the logits); how to handle bad rows, unknown groups and formulas.
 
     `audit` is the share, or the number, of accepted rows that are drawn for the review queue, by a `seed`.
     """
@@ -104,7 +104,7 @@ def reject(
     """Write the mask of a dump: to one file, or to a dataset with one file per input file.
 
     A mask has the kept columns, then `prediction`, `loss`, `ratio` and `rejected`, row for row as in the dump.
-    `review` gets the rejected rows for people to look at, most doubtful first, no more than `review_limit`.
+    `review` receives the rejected rows for people to review, most doubtful first, at most `review_limit`.
 
     >>> import tempfile
     >>> from drrej import Rule, calibrate, fit, threshold
@@ -313,8 +313,8 @@ _WHERE = "record batch"
 def score_batch(batch: pa.RecordBatch, rejector: Rejector, options: MaskOptions | None = None) -> pa.RecordBatch:
     """The mask of the rows of a batch: the columns to keep, then prediction, loss, ratio, rejected.
 
-    The rows have the same bits as in the mask that `drrej reject` writes. For Spark's mapInArrow, Ray's map_batches,
-    and whatever else hands out record batches; rows are counted from the start of the batch in messages.
+    The result is bit-for-bit the same as in the mask that `drrej reject` writes. Use it in Spark's mapInArrow, Ray's
+    map_batches and other engines with record batches; messages count rows from the start of the batch.
 
     >>> import pyarrow.parquet as pq
     >>> from drrej import Rule, Source, calibrate, fit, threshold

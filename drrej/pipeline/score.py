@@ -313,8 +313,8 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
     kind = summary.notes.look.kind(dump.binary)
     if kind == "logits" and dump.columns.names[0].lower() in PROBABILITY_NAMES:
         raise DumpError(
-            f"{dump.parts[0].name}: column '{dump.columns.pattern}' is called as probabilities are, but its rows are "
-            "none; say `input=logits` if they are logits, or `input=probs` with `normalize=True`"
+            f"{dump.parts[0].name}: column '{dump.columns.pattern}' is named like probabilities, but its rows do not "
+            "sum to 1; pass `input=logits` if they are logits, or `input=probs` with `normalize=True`"
         )
     harmless = kind == "logits" or (kind == "scaled" and dump.binary and not calibrating)
     if harmless or kind == "mixed":
@@ -325,7 +325,7 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
                 reason = (BINARY_REASONS if dump.binary else REASONS)[found]
                 raise DumpError(
                     f"{file}: column '{dump.columns.pattern}': {reason}, unlike those of the other files; store all "
-                    "files in one kind, or say `input=logits` if they are logits all the same"
+                    "files in one kind, or pass `input=logits` if they really are logits"
                 )
     if not harmless:
         raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
@@ -342,7 +342,7 @@ def check_floor(floor: float | None, dump: Dump) -> None:
     if floor is None:
         return
     if dump.input in ("logits", "scores"):
-        raise OptionError("`floor` goes with probabilities: it is what a probability of 0 counts as")
+        raise OptionError("`floor` requires probabilities: it replaces a probability of 0")
     if not 0 < floor <= 0.5 / dump.classes:
         raise OptionError(f"`floor={floor:g}`: it must be above 0 and at most 1 / (2 x {dump.classes} classes)")
 
@@ -512,7 +512,7 @@ def check_fresh(
     unknown = [step for step in seen if step not in found]
     reused = [step for step, each in found.items() if each.reused]
     if unknown:
-        why, remedy = f"the rejector does not say which rows '{unknown[0]}' has seen", "make the rejector again"
+        why, remedy = f"the rejector does not record which rows '{unknown[0]}' has seen", "make the rejector again"
     elif reused:
         why, remedy = f"'{reused[0]}' has seen some of these", "choose the threshold on other rows"
     else:

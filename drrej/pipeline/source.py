@@ -26,7 +26,7 @@ from drrej.outputs.destinations import check_inputs
 
 
 class Source(Struct, frozen=True):
-    """A dump to read: a path, or several, and how to read it."""
+    """A predictions file to read: one or several paths, and how to read them."""
 
     paths: str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
     options: DumpOptions = field(default_factory=DumpOptions)

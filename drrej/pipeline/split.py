@@ -43,7 +43,7 @@ LEAST_FITTED = 50
 
 
 def fit_share(rows: int) -> float:
-    """Of the rows that fit and certify, the share that fits: a fifth, and more of few rows; see docs/statistics.md.
+    """Of the rows that fit and certify, the share that fits: a fifth, and more of few rows; see docs/promises.md.
 
     >>> [fit_share(rows) for rows in (60, 200, 10_000)]
     [0.5, 0.25, 0.2]
@@ -126,8 +126,8 @@ def why_no_sample(parts: Sequence[Source]) -> str | None:
         return None
     return (
         f"{portions[0].copies} of {rows} rows have the same scores as another row; they stay together, so the parts "
-        "are no random samples and nothing can be certified on them; drop the repeats, or if they are different rows "
-        "name a column that tells them apart, `group=ID`"
+        "are not random samples and nothing can be certified on them; drop the repeats, or if they are different "
+        "rows name a column that tells them apart, `group=ID`"
     )
 
 

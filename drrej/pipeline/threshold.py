@@ -60,8 +60,8 @@ from drrej.pipeline.score import (
 from drrej.pipeline.source import Source, without_bad_files
 
 UNNOTICEABLE = (
-    "these rows repeat so much that it cannot be told whether 'calibrate' or 'fit' has seen them; the guarantee holds "
-    "only if they have not"
+    "so many of these rows repeat that drrej cannot tell whether 'calibrate' or 'fit' has seen them; the guarantee "
+    "holds only if they have not"
 )
 
 
@@ -110,7 +110,7 @@ def choose_threshold(
     dump = source.open(rejector, rule.needs_labels)
     if options.by is not None and options.by == dump.label:
         raise OptionError(
-            f"cutoffs by '{options.by}': a row to come has no label, so no cutoff can depend on it; use 'prediction'"
+            f"cutoffs by '{options.by}': a new row has no label, so no cutoff can depend on it; use 'prediction'"
         )
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
     seen = {} if rule.confidence is None or options.known_fresh else seen_rows(rejector, for_guarantee=True)
@@ -158,7 +158,7 @@ def _check(rule: Rule, rejector: Rejector, options: ThresholdOptions) -> None:
         raise OptionError(f"cutoffs by '{options.by}' cannot be combined with {rule.asked}, which are by prediction")
     if options.by is not None and not (rule.limits_errors or rule.kind == "coverage"):
         raise OptionError(
-            "a cutoff for each group goes with `accuracy`, `risk` or `coverage`: "
+            "a cutoff for each group requires `accuracy`, `risk` or `coverage`: "
             f"`{rule.parameter}` is the same cutoff for every group"
         )
     if rule.kind == "mean-cost" and not loss.is_cost:
@@ -248,7 +248,7 @@ def uncertified_words(rejector: Rejector) -> str | None:
 def vacuous_words(rejector: Rejector) -> str | None:
     """A note of a target that asks for nothing, as all rows meet it."""
     found = rejector.need_threshold()
-    words = f"{found.rule.asked}: all rows meet it without rejection; {100 * (found.accuracy or 0.0):.1f} % are right"
+    words = f"{found.rule.asked}: met even without rejection; {100 * (found.accuracy or 0.0):.1f} % are right"
     return words if found.rule.limits_errors and found.accepted == found.rows else None
 
 
@@ -406,7 +406,7 @@ def _certified(
             return certify_both(curve, candidates, rule.risk, rule.coverage).cutoff
         limit = rule.clip if rule.clip is not None else max(ratio.loss.prices)
         if rule.target >= limit:
-            raise OptionError(f"{rule.asked}: no row can lose more than {limit:g}; nothing is to be certified")
+            raise OptionError(f"{rule.asked}: no row can lose more than {limit:g}; there is nothing to certify")
         return certify_mean(columns["loss"], columns["value"], rule.target, limit, delta, density.flat_start).cutoff
     except Infeasible as verdict:
         raise Infeasible(f"{asked}: {verdict}") from None
@@ -494,7 +494,7 @@ def _advice(source: Source, rejector: Rejector, rule: Rule, options: ThresholdOp
     assert found.rows is not None
     known = [(row.needed, row.coverage) for row in found.at_hand or () if row.needed is not None]
     if not known:
-        return "The observed error rate is nowhere low enough for more rows to be of use"
+        return "The observed error rate is nowhere low enough for more rows to help"
     needed, coverage = min(((rows, at) for rows, at in known if rows > found.rows), default=(2 * found.rows, None))
     where = "" if coverage is None else f" at coverage {coverage:.2g} (with a chance of 80 %, by these rows)"
     return f"About {needed} rows to choose on would certify it{where}; there are {found.rows}"

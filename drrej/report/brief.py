@@ -118,8 +118,8 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
             yield "Gate", printable(gate.gate), "pass" if gate.passed else "fail", printable(gate_value(report, gate))
     p_value = report.drift.p_value
     if p_value is not None:
-        detected = p_value < DRIFT_LEVEL
-        yield "Drift", "since the fit", "detected" if detected else "not detected", f"p = {p_value:.2g}"
+        found = "detected" if p_value < DRIFT_LEVEL else "not detected"
+        yield "Drift", "since the fit", found, f"p = {p_value:.2g}, level {DRIFT_LEVEL:g}"
 
 
 def _wish(promise: Promise, by: str | None) -> str:

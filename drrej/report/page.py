@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from drrej.documents.report import Report
 from drrej.report.brief import worst_lines
-from drrej.report.plots import page_plots
+from drrej.report.plots import MOST_CURVES, page_plots
 from drrej.report.tables import PERCENT, size_words, tables
 from drrej.report.words import (
     TYPESET,
@@ -213,7 +213,9 @@ def _plot_texts(report: Report) -> dict[str, tuple[str, str, str]]:
             "Accuracy against coverage",
             f"Line plot of accuracy against coverage: {steps}. {verdict(report)}",
             "Accuracy of the accepted rows at each coverage. The dot is this rejector. Higher is better; an ideal "
-            "order would accept every right row before any wrong one.",
+            "order would accept every right row before any wrong one."
+            + " Only the scores with the lowest AUGRC are drawn."
+            * (len(report.scores or ()) > MOST_CURVES),
         )
     if report.total_cost is not None:
         texts["cost"] = (

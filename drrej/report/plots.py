@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import itertools
 import logging
 import re
 import warnings
@@ -23,12 +22,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-_DASHES = ((0, (5, 2)), (0, (1, 1.5)), (0, (6, 2, 1, 2)), (0, (3, 1.5)), (0, (8, 3)), (0, (1, 3)))
+_DASHES = ((0, (5, 2)), (0, (1, 1.2)), (0, (7, 2, 1, 2)), (0, (11, 3)), (0, (4, 1.5, 1, 1.5, 1, 1.5)))
+MOST_CURVES = 6
+"""That of the rejector, and those that it is compared with: more cannot be told apart."""
 
 
 INK, MUTED, GRID, SHADE = "#1b1f24", "#59626e", "#dfe3e8", "#8b95a1"
 MAIN, WRONG, OLD = "#0072b2", "#c64f00", "#7a3e9d"
-RIVALS = ("#00795a", "#b0487f", "#9a6a00", "#6b5b4b", "#3a6fd8", "#5f7f1a")
+RIVALS = ("#00795a", "#b0487f", "#9a6a00", "#5a4fcf", "#a03010")
 VARIABLES = {INK: "ink", MUTED: "muted", GRID: "grid", SHADE: "shade", MAIN: "main", WRONG: "wrong", OLD: "old"}
 VARIABLES |= {color: f"rival{number}" for number, color in enumerate(RIVALS, 1)}
 """The palette (told apart by the colour-blind, dashes help) and the names of its CSS variables."""
@@ -124,10 +125,10 @@ def curves_figure(curves: Mapping[str, Sequence[CurvePoint]]) -> Figure:
     """The accuracy-coverage curves of several reports."""
     plot = figure_of(620, 440)
     axes = plot.subplots()
-    styles = zip(curves.items(), itertools.cycle((MAIN, *RIVALS)), itertools.cycle(("-", *_DASHES)))
+    colors, dashes = (MAIN, *RIVALS), ("-", *_DASHES)  # of equal length: each round pairs them differently
     drawn = [
-        _line(axes, to_builtins(curve), color, f" {name}" if name.startswith("_") else name, ls=dashes)
-        for (name, curve), color, dashes in styles
+        _line(axes, to_builtins(curve), colors[i % 6], name, ls=dashes[(i + i // 6) % 6])
+        for i, (name, curve) in enumerate(curves.items())
     ]
     lowest = min((accuracy for accuracies in drawn for accuracy in accuracies), default=0.0)
     _accuracy_axes(axes, lowest, 0.1)
@@ -149,10 +150,11 @@ def _others(axes: Axes, report: Report) -> list[list[float]]:
     if "ideal" in pictures:
         ideal = [{"coverage": 0.0, "accuracy": 1.0}, *pictures["ideal"]]
         _line(axes, ideal, MUTED, "ideal order", ls=":", lw=1.4)
-    rivals = [row for row in report.scores or () if row.score != "loss"]
-    for row, color, dashes in zip(rivals, itertools.cycle(RIVALS), itertools.cycle(_DASHES)):
-        label = f" {row.score}" if row.score.startswith("_") else row.score  # else matplotlib hides it
-        drawn.append(_line(axes, to_builtins(row.coverage_curve), color, label, ls=dashes, lw=1.4))
+    rivals = sorted((row for row in report.scores or () if row.score != "loss"), key=lambda row: row.augrc.value or 0.0)
+    styles = zip(RIVALS[: MOST_CURVES - 1 - ("baseline" in pictures)], _DASHES, "s^Dvp", strict=False)
+    for i, (row, (color, dashes, mark)) in enumerate(zip(rivals, styles, strict=False)):
+        style = {"ls": dashes, "lw": 1.4, "marker": mark, "ms": 4, "markevery": (0.02 * i, 0.12)}
+        drawn.append(_line(axes, to_builtins(row.coverage_curve), color, row.score, **style))
     if "baseline" in pictures:
         old = pictures["baseline"]
         drawn.append(_line(axes, old["coverage_curve"], OLD, "baseline", ls=(0, (6, 2)), lw=1.6))
@@ -164,6 +166,7 @@ def _line(axes: Axes, curve: Sequence[dict[str, Any]], color: str, label: str, *
     """Draw accuracy against coverage, where it is defined; the accuracies."""
     defined = [(point["coverage"], point["accuracy"]) for point in curve if point["accuracy"] is not None]
     accuracies = [accuracy for _, accuracy in defined]
+    label = " " * label.startswith("_") + label  # else matplotlib hides it
     axes.plot([coverage for coverage, _ in defined], accuracies, color=color, label=label, **style)
     return accuracies
 

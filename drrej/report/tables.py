@@ -75,9 +75,9 @@ def _(report: Report | RegressionReport) -> str:
     what = size_words(report) if isinstance(report, Report) else "regression"
     decision = "rejects nothing"
     if report.cutoff_by is not None:
-        decision = f"each group by {printable(report.cutoff_by)} has a cutoff of its own"
+        decision = f"each group by {printable(report.cutoff_by)} has its own cutoff"
     elif report.cutoff is not None:
-        decision = f"rejects a loss of {figure(report.cutoff, 6)} or more"
+        decision = f"rejects rows with a loss of {figure(report.cutoff, 6)} or more"
         if isinstance(report, Report) and report.tau is not None:
             decision += f" (ratio of {figure(report.tau, 6)} or less)"
     if isinstance(report, Report) and report.accepts is not None:
@@ -151,7 +151,7 @@ def _shares(report: Report, style: Style) -> Iterator[Table]:
     for name, share in (("accuracy", report.accuracy), ("base accuracy", report.base_accuracy)):
         rows += [] if share is None else [[name, *_spread(share, style), f"{share.errors} errors"]]
     rows.append(
-        ["expected accuracy", style.share(report.expected_accuracy.value), "-", "its own guess, blind to shift"]
+        ["expected accuracy", style.share(report.expected_accuracy.value), "-", "without labels; ignores drift"]
     )
     header = ["", "value", "95 % interval", "counts"]
     remark = "; ".join(filter(None, [seen_by(report), report.below_chance]))
@@ -206,8 +206,8 @@ def _comparisons(report: Report, style: Style) -> Iterator[Table]:
             ["rows", str(ood.rows), f"'{ood.column}' is true"],
             ["accepted", *_spread(ood.accepted, style)],
             ["joint risk", style.share(ood.joint_risk), f"{style.share(ood.joint_risk_all)} if all were accepted"],
-            ["AUROC", style.fine(ood.auroc), "of the loss, telling them from rows of a class"],
-            ["FPR at 95 % TPR", style.fine(ood.fpr_at_95_tpr), "of them are accepted where 95 % of the others are"],
+            ["AUROC", style.fine(ood.auroc), "of the loss, separating them from rows of a class"],
+            ["FPR at 95 % TPR", style.fine(ood.fpr_at_95_tpr), "of them are accepted when 95 % of the others are"],
             ["AURC, AUGRC", f"{style.fine(ood.aurc)}, {style.fine(ood.augrc)}", "of the joint risk"],
         ]
         remark = (
@@ -223,7 +223,7 @@ def _comparisons(report: Report, style: Style) -> Iterator[Table]:
         rows = [[entry.key, *_spread(change, style)] for entry, change in _declared(report.difference, Change)]
         how = "paired rows" if report.difference.kind == "paired" else "two reports"
         header = ["", "difference", "95 % interval"]
-        yield Table("difference", "Difference to the baseline", header, rows, f"new - old, {how}")
+        yield Table("difference", "Difference from the baseline", header, rows, f"new - old, {how}")
 
 
 def _measures(report: Report, style: Style) -> Iterator[Table]:
@@ -317,7 +317,7 @@ def _classes(report: Report, style: Style) -> Iterator[Table]:
             rows.append([str(row.class_), str(row.rows), style.share(row.coverage), style.share(row.accuracy), *ends])
         if shown[0].precision is not None:
             header += ["missed", "95 % interval", "precision", "95 % interval"]
-            remark += "missed: accepted as another class; precision: of rows accepted as it; intervals hold together"
+            remark += "missed: accepted as another class; precision: of the rows accepted as it; intervals hold jointly"
         yield Table("classes", "By class", header, rows, remark.removesuffix("; "))
     if report.audit is not None:
         drawn = [("all", report.coverage.accepted, report.audit.labels, report.audit.accuracy)]
@@ -348,7 +348,7 @@ def _rows(report: Report, _: Style) -> Iterator[Table]:
             for rows in (report.examples.rejected, report.examples.wrongly_accepted)
         )
         yield Table("rejected", "Rejected rows", header, rejected, "the largest expected losses first")
-        yield Table("wrong", "Errors that were accepted", header, wrong, "the surest errors first")
+        yield Table("wrong", "Accepted errors", header, wrong, "the most confident errors first")
     if report.left_out is not None:
         rows = [
             [f"{bad.rows} {'row' if bad.rows == 1 else 'rows'}: {bad.reason}", f"{bad.first_file}, {bad.first_row}"]
@@ -421,7 +421,7 @@ def _(plan: Plan, _: Style = DECIMALS) -> list[Table]:
 
 def _at_hand(plan: Plan, at_hand: Sequence[AtHand]) -> Table:
     header = ["coverage", "accepted", "errors", "risk", "bound, if asked", "bound, any cutoff"]
-    remark = "'if asked': had this coverage been asked for before looking; 'any cutoff': also after looking at all"
+    remark = "'if asked': valid if you chose this coverage before looking; 'any cutoff': valid for any choice"
     if plan.question is not None:
         header.append("fresh rows")
         remark += (
@@ -438,7 +438,7 @@ def _at_hand(plan: Plan, at_hand: Sequence[AtHand]) -> Table:
         ][: len(header)]
         for row in at_hand
     ]
-    return Table("at_hand", "What these rows can promise", header, rows, remark)
+    return Table("at_hand", "What these rows can guarantee", header, rows, remark)
 
 
 def _count(number: int | None) -> str:
@@ -456,17 +456,17 @@ def _(cascade: Cascade) -> str:
     accuracy = f"{percent(chosen.accuracy, 2)} right ({chosen.errors} errors)"
     lines = [
         f"{cascade.rows} rows at {money(chosen.cost)} each, {accuracy}",
-        "chosen on these rows themselves: nothing is promised for others (give `confidence`)",
+        "chosen on these same rows: nothing is guaranteed for others (pass `confidence`)",
     ]
     if cascade.confidence is not None:
         lines[1] = (
-            "certified on these rows, which nothing else has seen: new rows are answered with an accuracy of at least "
-            f"{target}, confidence {cascade.confidence:g}"
+            "certified on these rows, which nothing else has used: on new rows the accuracy is at least "
+            f"{target}, with confidence {cascade.confidence:g}"
         )
     if cascade.saved is not None:
-        lines.append(f"{percent(cascade.saved)} of the cost of '{cascade.saved_over}' alone saved, which keeps it too")
+        lines.append(f"saves {percent(cascade.saved)} of the cost of '{cascade.saved_over}' alone, which suffices too")
     elif cascade.saved_over is None:
-        lines.append(f"no stage alone keeps an accuracy of {target}")
+        lines.append(f"no single stage reaches an accuracy of {target}")
     return "\n".join(lines)
 
 

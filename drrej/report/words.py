@@ -9,7 +9,7 @@ from typing import Any
 
 from drrej.documents.document import Document, GateRow
 from drrej.documents.figures import Promise, Spread, Target, TotalCost
-from drrej.documents.gates import DRIFT, FRESH, TARGET, VERDICTS
+from drrej.documents.gates import DRIFT, DRIFT_LEVEL, FRESH, TARGET, VERDICTS
 from drrej.documents.report import RegressionReport, Report
 from drrej.documents.summaries import MaskSummary
 from drrej.documents.words import MEANS
@@ -174,7 +174,7 @@ def _hidden(report: Report, promise: Promise) -> Iterator[str]:
         return
     if _met_by_all(report, promise):
         right = percent(report.base_accuracy.value, 2)
-        yield f"{limit_words(promise, ASCII)}: all rows meet it without rejection; {right} of them are right"
+        yield f"{limit_words(promise, ASCII)}: met even without rejection; {right} of all rows are right"
     risk = 1.0 - promise.wanted if promise.what == "accuracy" else promise.wanted
     far = [
         (row.missed.value or 0.0, row.class_)
@@ -213,8 +213,8 @@ def other_model(report: Report | RegressionReport | MaskSummary) -> str:
     if report.rejector_model is None:
         return ""
     return (
-        f"these predictions are of {report.model}, but the rejector was made for {report.rejector_model}: what it "
-        "promises is about that version; gate on drift, target and coverage.drop to see whether it still fits"
+        f"these predictions are of {report.model}, but the rejector was made for {report.rejector_model}: its "
+        "guarantees are about that version; gate on drift, target and coverage.drop to see whether it still fits"
     )
 
 
@@ -363,13 +363,13 @@ def _met_by_all(report: Document, promise: Promise) -> str:
     if promise.what not in ("accuracy", "risk") or promise.group is not None or base is None or base.value is None:
         return ""
     wanted = promise.wanted if promise.what == "accuracy" else 1.0 - promise.wanted
-    return f"; so do all rows without rejection, {percent(base.value)} are right" if base.value >= wanted else ""
+    return f"; also met without rejection: {percent(base.value)} of all rows are right" if base.value >= wanted else ""
 
 
 def _unknown(report: Document, promise: Promise) -> str:
     """Why there is no value, or no interval."""
     if promise.what in MEANS and promise.value is not None:
-        return f"{figure(promise.value)}: inconclusive, there is no interval for errors of any size"
+        return f"{figure(promise.value)}: inconclusive, there is no interval for unbounded errors"
     if promise.what in MEANS:
         return "inconclusive, no row is accepted or there are no labels"
     labelled = promise.what in ("coverage", "reviews") or "accuracy" in report
@@ -392,7 +392,7 @@ def gate_value(report: Document, gate: GateRow) -> str:
     if gate.gate == FRESH and isinstance(report, Report | RegressionReport):
         return "no step has used these rows" if gate.passed else f"used by {_steps(report)}"
     if gate.gate == DRIFT:
-        return f"{'not ' if gate.passed else ''}detected since the fit (p = {gate.value:.2g})"
+        return f"{'not ' if gate.passed else ''}detected since the fit (p = {gate.value:.2g}, level {DRIFT_LEVEL:g})"
     return against(gate.value, gate.limit)
 
 

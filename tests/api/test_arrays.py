@@ -213,7 +213,7 @@ def test_equal_scores_need_groups_for_a_promise() -> None:
     p = np.stack([right, 5 - right], axis=1) / 5
     labels = (rng.random(4000) < p[:, 1]).astype(int)
     kept = {"accuracy": 0.8, "confidence": 0.9, "input": "probs"}
-    with pytest.raises(drrej.DrrejError, match=r"3994 of 4000 rows have the same scores.*`groups`"):
+    with pytest.raises(drrej.DrrejError, match=r"3994 of 4000 rows have the same scores.*`groups=range"):
         drrej.fit_rejector(p, labels, **kept)
     ids = np.arange(4000)
     rejector = drrej.fit_rejector(p, labels, groups=ids, **kept)
@@ -228,6 +228,15 @@ def test_equal_scores_need_groups_for_a_promise() -> None:
         drrej.fit_rejector(p, labels, groups=ids[1:], **kept)
     with pytest.raises(drrej.DrrejError, match="`groups` requires `confidence`"):
         drrej.fit_rejector(p, labels, groups=ids, accuracy=0.8, input="probs")
+    with pytest.warns(DrrejWarning, match="have the same scores as another row and count once"):
+        once = rejector.evaluate(p, labels)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        report = rejector.evaluate(p, labels, groups=range(len(p)))
+    assert once.repeated_rows is not None
+    assert report.repeated_rows is None
+    assert report.coverage.value == once.coverage.value
+    assert report.coverage.lower > once.coverage.lower  # more rows, so a narrower interval
 
 
 def test_rows_given_twice_promise_nothing_more() -> None:
@@ -270,7 +279,7 @@ def test_a_promise_may_have_fresh_rows_of_its_own(tmp_path: Path) -> None:
         (LOGITS > 0, LABELS, {}, "scores are bool"),
         (LOGITS, [None if i == 5 else "a" for i in range(3000)], {"classes": list("abcd")}, "row 5, counted from 0"),
         (LOGITS, ["a"] * 3000, {}, "name the classes"),
-        (LOGITS, LABELS, {"classes": [0, 1, 2, 3]}, "`classes` holds 0, which is no text"),
+        (LOGITS, LABELS, {"classes": [0, 1, 2, 3]}, "`classes` holds 0, which is not text"),
         (LOGITS, LABELS, {"classes": list("abca")}, "names a class twice"),
         (LOGITS, LABELS, {"input": "prob"}, "`input=prob`: it must be one of"),
         (LOGITS, LABELS, {"input": "probs"}, "a negative probability"),
@@ -296,8 +305,8 @@ def test_the_document_is_that_of_the_command_line(tmp_path: Path) -> None:
         (lambda: drrej.fit_rejector(LOGITS, LABELS, coverage="0.8"), "`coverage='0.8'`: it must be a number"),
         (lambda: drrej.fit_rejector(LOGITS, LABELS, coverage=True), "`coverage=True`: it must be a number"),
         (lambda: drrej.fit_rejector(LOGITS, LABELS, coverage=0.8, alpha="1"), "`alpha='1'`: it must be a number"),
-        (lambda: drrej.Rejector.from_json(None), "rejector: the text of a document is needed, not NoneType"),  # type: ignore[arg-type]
-        (lambda: drrej.Report.from_json(3), "report: the text of a document is needed, not int"),  # type: ignore[arg-type]
+        (lambda: drrej.Rejector.from_json(None), "rejector: expected the text of a document, not NoneType"),  # type: ignore[arg-type]
+        (lambda: drrej.Report.from_json(3), "report: expected the text of a document, not int"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_number_and_no_text_is_refused(call: Callable[[], object], message: str) -> None:
@@ -406,5 +415,5 @@ def test_scores_of_another_kind_for_a_rejector_of_logits_are_warned_about() -> N
 
 
 def test_a_target_that_all_rows_meet_is_warned_about() -> None:
-    with pytest.warns(DrrejWarning, match="`accuracy=0.3`: all rows meet it without rejection"):
+    with pytest.warns(DrrejWarning, match="`accuracy=0.3`: met even without rejection"):
         drrej.fit_rejector(LOGITS, LABELS, accuracy=0.3)

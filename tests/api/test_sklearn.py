@@ -139,7 +139,7 @@ def test_a_guarantee_holds_rows_out_of_the_model() -> None:
     one = ShuffleSplit(1, test_size=540, random_state=1)
     forest = RejectingClassifier(RandomForestClassifier(20, random_state=0), risk=0.1, confidence=0.9, cv=one)
     assert forest.fit(X, Y).rejector_.need_threshold().rows == 432
-    with pytest.raises(ValueError, match="is for one model, and cv gives 5"):
+    with pytest.raises(ValueError, match="requires one model, but cv gives 5"):
         RejectingClassifier(KNeighborsClassifier(), accuracy=0.9, confidence=0.9, cv=5).fit(X, Y)
     with pytest.raises(drrej.Infeasible, match="cannot be certified"):
         RejectingClassifier(KNeighborsClassifier(), accuracy=0.9999, confidence=0.95).fit(X, Y)

@@ -115,8 +115,8 @@ def test_files_are_relative_to_the_file_that_names_them(folder: Path, monkeypatc
     ("text", "message"),
     [
         ("lable = 'y'", "lable: there is no option of this name that can be configured; did you mean label?"),
-        ("by = 'site'", "can be configured; it is --cutoff-by now"),
-        ("tls-ca = 'ca.pem'", "can be configured; it is gone: certificates come from Dask's own configuration"),
+        ("by = 'site'", "can be configured; it is now --cutoff-by"),
+        ("tls-ca = 'ca.pem'", "can be configured; it was removed: certificates come from Dask's own configuration"),
         ("[evaluat]\njobs = 1", "[evaluat] is not the name of a command; did you mean evaluate?"),
         ("[calibrate]\ncoverage = 0.5", "coverage: there is no option of this name that can be configured"),
         ("output = 'x'", "output: there is no option of this name"),
@@ -187,7 +187,7 @@ def test_a_file_of_somebody_else_is_not_obeyed(folder: Path, monkeypatch: pytest
     if (folder / "drrej.toml").stat().st_uid == 0:
         os.chown(folder / "drrej.toml", 65534, 65534)
     said = fail("calibrate", "val.parquet")
-    assert f"belongs to another user; if you trust it, say drrej --config {folder / 'drrej.toml'}" in said
+    assert f"belongs to another user; if you trust it, pass drrej --config {folder / 'drrej.toml'}" in said
     assert json.loads(succeed("--config", "drrej.toml", "calibrate", "val.parquet"))["columns"]["label"] == "kind"
 
 
@@ -211,14 +211,14 @@ def test_a_file_that_is_found_names_no_clusters_and_no_inputs(folder: Path, text
     key = text.rpartition("\n")[2].split(" ")[0]
     (folder / "drrej.toml").write_text(text)
     said = fail("calibrate", "val.parquet", "--label", "kind")
-    assert f"drrej.toml: {key} cannot be set by a file that is found" in said
+    assert f"drrej.toml: {key} names a cluster or an input" in said
     assert f"--config {folder / 'drrej.toml'}" in said
     assert "cannot be set" not in drrej("--config", "drrej.toml", "config").err
     (folder / "drrej.toml").rename(folder / "other.toml")
     (folder / "pyproject.toml").write_text(
         f"[tool.drrej]\n{text.replace('[', '[tool.drrej.', 1) if text[0] == '[' else text}"
     )
-    assert "cannot be set by a file that is found" in fail("calibrate", "val.parquet", "--label", "kind")
+    assert "names a cluster or an input" in fail("calibrate", "val.parquet", "--label", "kind")
     (folder / "pyproject.toml").unlink()
     assert "cannot be set" not in drrej("--config", "other.toml", "config").err
 

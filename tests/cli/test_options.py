@@ -335,6 +335,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--title": Refused("--title Weekly", "--title is for a page"),
         "--model": Acts("--model net@8"),
         "--compare": Acts("--compare"),
+        "--score-list": Acts("--score-list entropy,margin"),
         "--rival": Acts("--rival trust"),
         "--rival-order": Acts("--rival-order low", "val.parquet -r r.json --verbose --rival trust"),
         "--ood": Acts("--ood refused"),
@@ -430,6 +431,7 @@ CASES: dict[str, dict[str, Case]] = {
         "--model": Acts("--model net7"),
         "--report-by": Acts("--report-by region"),
         "--compare": Acts("--compare"),
+        "--score-list": Acts("--score-list entropy,margin"),
         "--rival": Acts("--rival trust"),
         "--rival-order": Acts("--rival-order low", f"{RUN} --coverage 0.8 --rival trust"),
         "--baseline": Acts("--baseline before.json"),
@@ -712,13 +714,13 @@ REGRESSION = "forecasts.parquet -r rr.json"
 )
 def test_a_regression_refuses_what_is_not_for_it(given: str, folder: Path) -> None:
     message = fail("evaluate", *shlex.split(f"{REGRESSION} {given}"), cwd=folder)
-    assert re.match(r"--[a-z-]+: it has no meaning for a regression, and the rejector is for one", message)
+    assert re.match(r"--[a-z-]+: it does not apply to a regression, which this rejector is for", message)
     assert message.split(":")[0] in given
 
 
 @pytest.mark.parametrize("output", ["new.html", "new.png"])
 def test_a_regression_has_no_pictures(output: str, folder: Path) -> None:
-    assert "a regression has no pictures" in fail("evaluate", *REGRESSION.split(), "-o", output, cwd=folder)
+    assert "a regression has no plots" in fail("evaluate", *REGRESSION.split(), "-o", output, cwd=folder)
     assert not (folder / output).exists()
 
 
@@ -743,16 +745,19 @@ def test_a_classification_refuses_the_columns_of_a_regression(option: str, base:
     [
         ("calibrate val.parquet --max-bad 0.1", "--max-bad requires --on-bad-row or --on-bad-file"),
         ("reject val.parquet -r r.json -o out/ --update --force", "give one of them"),
-        ("fit val.parquet -r cal.json --floor 0.1", "--floor is remembered in the rejector"),
+        ("fit val.parquet -r cal.json --floor 0.1", "--floor is stored in the rejector"),
         ("calibrate val.parquet --normalize", "--normalize requires --input probs"),
         ("calibrate val.parquet --input logits --normalize", "--normalize requires --input probs"),
         (
             "calibrate val.parquet --logits score --label bit --binary --input probs --normalize",
             "cannot be combined with --binary",
         ),
-        ("calibrate val.parquet --floor 0.1", "--floor goes with probabilities"),
-        ("calibrate val.parquet --cluster local:1", "drrej starts no workers of its own any more; --jobs uses"),
-        ("calibrate val.parquet --tls-ca x", "--tls-ca: it is gone: certificates come from Dask's own configuration"),
+        ("calibrate val.parquet --floor 0.1", "--floor requires probabilities"),
+        ("calibrate val.parquet --cluster local:1", "drrej no longer starts workers of its own; --jobs uses"),
+        (
+            "calibrate val.parquet --tls-ca x",
+            "--tls-ca: it was removed: certificates come from Dask's own configuration",
+        ),
         ("evaluate val.parquet -r r.json --rival-order low", "--rival-order requires --rival"),
         ("evaluate val.parquet -r r.json --baseline-rejector r.json", "--baseline-rejector requires --baseline-dump"),
         ("evaluate val.parquet -r r.json --baseline-dump val.parquet", "--baseline-dump requires --join-on COL"),

@@ -36,4 +36,4 @@ def test_a_review_limit_says_how_many_rows_it_leaves_out(folder: Path) -> None:
         "the least doubtful, which --review leaves out and the mask still rejects\n"
     )
     assert LOG_LINE.sub("", drrej(*words, "--reviews", "500", cwd=folder).err) == ""
-    assert "--review-limit: it is --reviews now" in drrej(*words, "--review-limit", "5", cwd=folder).err
+    assert "--review-limit: it is now --reviews" in drrej(*words, "--review-limit", "5", cwd=folder).err

@@ -60,7 +60,7 @@ def test_rows_of_a_group_stay_together(tmp_path: Path, dump: str) -> None:
     outcome = run("run", dump, "--accuracy", "0.85", "--group", "who", "-o", str(tmp_path / "out"))
     assert outcome.code == 0
     assert "rows are divided by 'who': 210 to calibrate and fit, 840 to choose, 450 to test" in outcome.err
-    assert "takes rows as independent, but those of one 'who' may be alike" in outcome.err
+    assert "assumes independent rows, but those of one 'who' may be alike" in outcome.err
     alone = run("run", dump, "--accuracy", "0.85", "--group", "id", "-o", str(tmp_path / "alone"))
     assert "rows are divided by 'id'" in alone.err
     assert "may be alike" not in alone.err  # each has one row
@@ -164,8 +164,8 @@ def test_without_matplotlib_there_is_no_page(tmp_path: Path, dump: str, monkeypa
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("", "give one DUMP, which is divided, or --val DUMP and --test DUMP"),
-        ("--val d.parquet", "give one DUMP, which is divided, or --val DUMP and --test DUMP"),
+        ("", "give one DUMP, which is split, or --val DUMP and --test DUMP"),
+        ("--val d.parquet", "give one DUMP, which is split, or --val DUMP and --test DUMP"),
         ("d.parquet --test d.parquet", "--test DUMP, not both"),
         ("d.parquet --split 50", "--split 50: give 3 or 4 shares, of the rows to fit, choose and test (or"),
         ("d.parquet --split 1,2,3,4,5", "give 3 or 4 shares"),
@@ -175,8 +175,8 @@ def test_without_matplotlib_there_is_no_page(tmp_path: Path, dump: str, monkeypa
         ("d.parquet --group nobody", "--group: there is no column 'nobody'"),
         ("d.parquet --on-bad-row reject", "--on-bad-row reject requires --test"),
         ("--val d.parquet --test d.parquet --split 1,2,3,4", "give 2 or 3 shares, of the rows to fit and choose (or"),
-        ("--val d.parquet --test d.parquet --seed 3", "--seed says how one dump is divided"),
-        ("--val d.parquet --test d.parquet --group who", "--group says how one dump is divided"),
+        ("--val d.parquet --test d.parquet --seed 3", "--seed splits a single DUMP"),
+        ("--val d.parquet --test d.parquet --group who", "--group splits a single DUMP"),
         ("--val d.parquet --test d.parquet --choose d.parquet --split 1,1", "leave out --choose"),
     ],
 )

@@ -481,7 +481,7 @@ REJECTORS: dict[str, tuple[Callable[[Bench], object], Sequence[str]]] = {
         lambda b: _text(b, (b.folder / "rejector.json").read_text()[:300]),
         ["bad.json", "not a JSON document"],
     ),
-    "not an object": (lambda b: _text(b, "[1, 2]"), ["bad.json", "a JSON object is expected"]),
+    "not an object": (lambda b: _text(b, "[1, 2]"), ["bad.json", "expected a JSON object"]),
     "another document": (lambda b: _text(b, '{"format": "other/1"}'), ["bad.json", "not a rejector"]),
     "newer format": (_set("format", "drrej-rejector/2"), ["bad.json", "drrej-rejector/2", "update drrej"]),
     "NaN": (lambda b: _text(b, _nan(b)), ["bad.json", "NaN is not a JSON number"]),

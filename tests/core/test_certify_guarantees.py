@@ -321,7 +321,7 @@ def test_rules_that_make_no_sense(rule, said):
 
 
 def test_groups_need_a_rule_that_differs(rejector):
-    with pytest.raises(OptionError, match="a cutoff for each group goes with"):
+    with pytest.raises(OptionError, match="a cutoff for each group requires"):
         drrej.threshold(source(TEST), rejector, drrej.Rule("tau", 0.5), drrej.ThresholdOptions(by="prediction"))
 
 

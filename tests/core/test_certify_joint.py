@@ -146,7 +146,7 @@ def test_the_threshold_keeps_both(rows: Path, monkeypatch: pytest.MonkeyPatch) -
     assert report.target is not None
     promises = [(promise.what, promise.wanted) for promise in report.target.promises]
     assert promises == [("accuracy", 0.9), ("coverage", 0.5)]
-    assert "with confidence 0.9 of both together (joint)" in succeed("inspect", "r.json").decode()
+    assert "with confidence 0.9 for both together (joint)" in succeed("inspect", "r.json").decode()
     succeed(*words, "-o", "plain.json")
     plain = drrej.Rejector.from_json(Path("plain.json").read_text()).need_threshold()
     assert plain.accepted > found.accepted
@@ -171,7 +171,7 @@ def test_both_for_each_group(rows: Path) -> None:
         ("--risk 0.05 --coverage 0.99", 1, "--risk 0.05 --coverage 0.99 cannot be reached: the error rate allows a"),
         ("--risk 0.05 --coverage 70", 2, "--coverage 70: it must be above 0 and at most 1; for 70 % write 0.7"),
         ("--risk 0.05 --accuracy 0.9 --coverage 0.5", 2, "give exactly one rule"),
-        ("--tau 1 --coverage 0.5", 2, "only --coverage may stand beside --accuracy or --risk"),
+        ("--tau 1 --coverage 0.5", 2, "only --coverage can be combined with --accuracy or --risk"),
     ],
 )
 def test_what_cannot_be_promised(rows: Path, words: str, code: int, said: str) -> None:
@@ -181,5 +181,5 @@ def test_what_cannot_be_promised(rows: Path, words: str, code: int, said: str) -
 def test_both_from_arrays() -> None:
     found = drrej.fit_rejector(*make_model(2000, 3, seed=3), accuracy=0.85, coverage=0.5, confidence=0.9)
     assert found.need_threshold().rule.coverage == 0.5
-    with pytest.raises(OptionError, match="only `coverage` may stand beside"):
+    with pytest.raises(OptionError, match="only `coverage` can be combined with"):
         drrej.fit_rejector(*make_model(100, 3, seed=3), tau=0.9, coverage=0.5)

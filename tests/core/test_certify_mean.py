@@ -420,7 +420,7 @@ def test_the_error_of_a_regression_is_limited(
         f"{name} (of at most {clip:g} a row) <= 0.35 is certified for new rows with confidence 90 %; on these rows: "
         in text
     )
-    assert f"where one counts as {clip} at most" in succeed("inspect", tmp_path / "t.json").decode()
+    assert f"each counted as {clip} at most" in succeed("inspect", tmp_path / "t.json").decode()
 
 
 @pytest.mark.parametrize(

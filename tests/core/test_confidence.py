@@ -120,7 +120,7 @@ def test_what_is_said_of_odd_scores() -> None:
     doubt, _ = doubts_about(p[:, None], wrong, True, ["c"])
     assert "the wrong way round; leave out `lower_is_better`" in str(doubt)
     doubt, _ = doubts_about(-p[:, None], wrong, False, ["c"])
-    assert "say `lower_is_better=True`" in str(doubt)
+    assert "pass `lower_is_better=True`" in str(doubt)
     noise = np.random.default_rng(9).random((2000, 1))
     assert "carries no information" in doubts_about(noise, wrong, False, ["c"])[1][0]
     assert "every row is right" in doubts_about(p[:, None], np.zeros(2000, bool), False, ["c"])[1][0]

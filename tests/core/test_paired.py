@@ -466,7 +466,7 @@ def test_by_label_is_the_true_class_wherever_it_is_kept(tmp_path: Path) -> None:
     words = ["evaluate", both, "-r", tmp_path / "r.json", "--report-by", "label", "--label", "truth"]
     assert "--report-by label may be the true class or the column of that name" in fail(*words)
     words = ["threshold", path, "-r", tmp_path / "r.json", "--coverage", "0.7", "--cutoff-by", "label"]
-    assert "a row to come has no label, so no cutoff can depend on it; use 'prediction'" in fail(*words)
+    assert "a new row has no label, so no cutoff can depend on it; use 'prediction'" in fail(*words)
 
 
 def test_a_better_order_is_seen_and_an_equal_one_is_not_called_better() -> None:

@@ -255,8 +255,8 @@ def test_closed_forms_at_a_given_lambda() -> None:
 
 
 def test_the_recipe_of_the_docs_finds_the_worst_case_in_a_ball() -> None:
-    """The block of docs/theory.md, against a convex solver."""
-    text = (Path(__file__).parents[2] / "docs" / "theory.md").read_text("utf-8")
+    """The block of docs/proofs.md, against a convex solver."""
+    text = (Path(__file__).parents[2] / "docs" / "proofs.md").read_text("utf-8")
     found: dict[str, Any] = {}
     exec(text.partition("## Worst-case weights")[2].split("```")[1].removeprefix("python"), found)
     losses = found["losses"]

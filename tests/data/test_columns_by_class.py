@@ -178,7 +178,7 @@ def test_probabilities_of_spark(tmp_path: Path) -> None:
     expected = Results.of(tmp_path, plain, "--input", "probs")
     path = spark(tmp_path, PROBABILITIES, lambda _: dense, "probability")
     Results.of(tmp_path, path, "--input", "probs").check(expected)
-    assert "say --input probs" in fail("calibrate", path, "--logits", "probability")
+    assert "pass --input probs" in fail("calibrate", path, "--logits", "probability")
 
 
 def test_broken_vectors_are_counted(tmp_path: Path) -> None:

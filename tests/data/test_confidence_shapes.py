@@ -238,7 +238,7 @@ def test_predictions_are_compared_with_labels(tmp_path: Path, said: Any, truth: 
         ({"s": [0.1, 0.2], "correct": [1, None]}, {}, "no value \\(null\\)"),
         ({"s": [0.1, 0.2], "correct": [[1], [0]]}, {}, "it must be true or false, 1 or 0, or words"),
         ({"s": [0.1, 0.2]}, {"correct": "hit"}, "there is no column 'hit' \\(`correct`\\)"),
-        ({"s": [0.1, 0.2], "is_correct": [1, 0]}, {}, "which column says whether a row was right"),
+        ({"s": [0.1, 0.2], "is_correct": [1, 0]}, {}, "which column shows whether a row was right"),
         ({"s": [0.1, 0.2]}, {"logits": "s"}, "`logits` cannot be combined with `score`"),
         ({"s": [0.1, 0.2]}, {"correct": "correct", "label": "correct"}, "leave out `prediction` and `label`"),
         ({"s": [0.1, 0.2]}, {"label": "correct"}, "`label` requires `prediction=COL`"),
@@ -275,7 +275,7 @@ def test_a_binary_reading_of_correct_is_asked_about(tmp_path: Path) -> None:
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     how = ("--binary", "--input", "probs", "--label", "correct")
     message = fail("calibrate", tmp_path / "a.parquet", *how)
-    assert "does 'correct' tell whether an answer was right? then use --score and --correct correct" in message
+    assert "does 'correct' show whether an answer was right? then use --score and --correct correct" in message
     succeed("calibrate", tmp_path / "a.parquet", *how, "--classes", "no,yes")
 
 

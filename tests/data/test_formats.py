@@ -297,7 +297,7 @@ def test_arrays_of_any_name_and_type(tmp_path: Path) -> None:
 
 def test_arrays_that_are_called_probabilities_are_never_taken_as_logits(tmp_path: Path) -> None:
     np.savez(tmp_path / "d.npz", probs=small_rows().logits[:10], y=small_rows().labels[:10])
-    assert "is called as probabilities are, but its rows are none" in fail("calibrate", tmp_path / "d.npz")
+    assert "is named like probabilities, but its rows do not sum to 1" in fail("calibrate", tmp_path / "d.npz")
 
 
 @pytest.mark.parametrize("ending", ["csv", "csv.gz", "arrow", "npz"])

@@ -14,7 +14,7 @@ import pytest
 from dumps_zoo import drrej, fixed_list, make_rejector, read_mask, same_decisions, small_rows, succeed, write
 
 DATA = Path(__file__).parents[1] / "files"
-DOCS = Path(__file__).parents[2] / "docs" / "frameworks.md"
+DOCS = Path(__file__).parents[2] / "docs" / "formats.md"
 ROWS = small_rows()
 
 _spec = importlib.util.spec_from_file_location("make_interop", DATA / "make_interop.py")
@@ -87,10 +87,10 @@ def test_a_timm_dump_with_predictions_as_labels(tmp_path: Path) -> None:
 
 def _recipes() -> dict[str, tuple[str, str]]:
     """Heading to (python, shell)."""
-    sections = re.split(r"^## ", DOCS.read_text(encoding="utf-8"), flags=re.M)[1:]
+    sections = re.split(r"^### ", DOCS.read_text(encoding="utf-8"), flags=re.M)[1:]
     recipes = {}
     for section in sections:
-        section = section.partition("\n## ")[0]
+        section = section.partition("\n### ")[0]
         blocks = dict(re.findall(r"^```(python|bash)\n(.*?)^```$", section, flags=re.M | re.S))
         recipes[section.splitlines()[0]] = (
             blocks.get("python", ""),

@@ -75,7 +75,7 @@ def test_several_filters_need_a_name(tmp_path: Path, expected: Results) -> None:
     both = [sample for pair in zip(SAMPLES, other, strict=True) for sample in pair]
     path = write_log(tmp_path / "samples.jsonl", both)
     message = fail("calibrate", path)
-    assert "every question is there once for each filter ('none', 'flipped')" in message
+    assert "every question occurs once for each filter ('none', 'flipped')" in message
     assert "'drrej convert' and --filter NAME" in message
     succeed("convert", path, "--filter", "none", "-o", tmp_path / "d.parquet", "-q")
     Results.of(tmp_path, tmp_path / "d.parquet").check(expected)

@@ -284,7 +284,7 @@ def test_a_tau_promises_nothing(world: dict[str, Any], tmp_path: Path) -> None:
     assert target_lines(report) == []
     (tmp_path / "r.json").write_text(chosen.to_json())
     said = fail("evaluate", world["good"], "-r", tmp_path / "r.json", "--gate", "target")
-    assert "promises nothing; choose it by --accuracy, --risk or --coverage" in said
+    assert "sets no target; choose it by --accuracy, --risk or --coverage" in said
 
 
 def test_exact_percentages() -> None:

@@ -149,7 +149,7 @@ def test_gates_that_are_refused(world: dict[str, Any], gate: str, said: str) -> 
 
 def test_a_group_without_rows(world: dict[str, Any]) -> None:
     asked = ("evaluate", world["path"], "-r", world["rejector"], "--report-by", "site", "--gate")
-    assert "no row is of group 'ue'; there are eu, us" in fail(*asked, "accuracy[group=ue] > 0")
+    assert "no row belongs to group 'ue'; there are eu, us" in fail(*asked, "accuracy[group=ue] > 0")
 
 
 def test_differences_are_no_percentages_either() -> None:

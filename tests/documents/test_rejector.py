@@ -123,7 +123,7 @@ def change(tree: dict[str, Any], path: str, value: Any) -> str:
         ("calibration", None, "the value of 'ratio' is there, but a section is missing"),
         ("ratio", KeyError, "the value of 'threshold' is there, but a section is missing"),
         ("ratio.lambda", -1, "the value of 'ratio.lambda' is out of range"),
-        ("ratio.loss", "hinge", "the value of 'ratio.loss' is not known"),
+        ("ratio.loss", "hinge", "the value of 'ratio.loss' is unknown"),
         ("ratio.costs", [[0, 1], [1, 0]], "the value of 'ratio.costs' contradicts 'ratio.loss'"),
         ("ratio.loss", "cost", "the value of 'ratio.costs' contradicts 'ratio.loss'"),
         ("threshold.cutoff", KeyError, "the key 'threshold.cutoff' is missing"),

@@ -69,7 +69,7 @@ def test_an_edited_document_is_refused_unless_that_is_accepted(
     edited.write_text(json.dumps(tree))
     for command in (["inspect", edited], ["evaluate", test, "-r", edited]):
         message = fail(*command)
-        assert "edited.json: it was edited since drrej wrote it" in message
+        assert "edited.json: it was edited after drrej wrote it" in message
         assert "--accept-edited" in message
         succeed("--accept-edited", *command)
         fail(*command)
@@ -108,7 +108,7 @@ def test_documents_of_the_first_version_are_read(name: str) -> None:
 
 
 def test_reports_of_the_first_version_are_refused() -> None:
-    with pytest.raises(drrej.DrrejError, match=r"a report of drrej 0\.1\.0; make it anew"):
+    with pytest.raises(drrej.DrrejError, match=r"a report of drrej 0\.1\.0; make it again"):
         drrej.Report.from_json((OLD / "report.json").read_text())
 
 
@@ -163,22 +163,22 @@ def more(value: float) -> float:
 
 
 CONTRADICTIONS: list[tuple[str, str, Any, str]] = [
-    ("coverage", "threshold/tau", nudge, "'threshold.tau' does not belong to 'threshold.cutoff'"),
-    ("coverage", "threshold/cutoff", nudge, "'threshold.tau' does not belong to 'threshold.cutoff'"),
+    ("coverage", "threshold/tau", nudge, "'threshold.tau' does not match 'threshold.cutoff'"),
+    ("coverage", "threshold/cutoff", nudge, "'threshold.tau' does not match 'threshold.cutoff'"),
     ("coverage", "threshold/accepted", 301, "'threshold.accepted' is out of range"),
     ("coverage", "threshold/rule/kind", "luck", "'threshold.rule': unknown rule"),
     ("coverage", "threshold/rule/confidence", 0.9, "'threshold.rule.confidence' contradicts"),
     ("coverage", "ratio/log_max_ratio", -0.1, "'ratio.log_max_ratio' is out of range"),
     ("coverage", "ratio/log_max_ratio", 5.1, "'ratio.log_max_ratio' is out of range"),
-    ("coverage", "ratio/min_loss", more, "'ratio.loss_quantiles' does not go from"),
-    ("coverage", "ratio/max_loss", more, "'ratio.loss_quantiles' does not go from"),
-    ("coverage", "ratio/rows", more, "'ratio.loss_quantiles' has another number"),
+    ("coverage", "ratio/min_loss", more, "'ratio.loss_quantiles' does not run from"),
+    ("coverage", "ratio/max_loss", more, "'ratio.loss_quantiles' does not run from"),
+    ("coverage", "ratio/rows", more, "'ratio.loss_quantiles' does not have the number"),
     ("coverage", "ratio/loss_quantiles", lambda values: values[::-1], "'ratio.loss_quantiles' is not in ascending"),
-    ("coverage", "ratio/loss_quantiles", lambda values: values[1:], "'ratio.loss_quantiles' has another number"),
+    ("coverage", "ratio/loss_quantiles", lambda values: values[1:], "'ratio.loss_quantiles' does not have the number"),
     ("coverage", "ratio/fingerprint", "ab.cd.ef", "'ratio.fingerprint' is not a fingerprint"),
-    ("coverage", "calibration/method", "platt", "'calibration.method' is not known|'task' contradicts"),
+    ("coverage", "calibration/method", "platt", "'calibration.method' is unknown|'task' contradicts"),
     ("coverage", "calibration/fingerprint", "none", "'calibration.fingerprint' is not a fingerprint"),
-    ("coverage", "calibration/rows", more, "'calibration.fingerprint' is not a fingerprint: it is of 150 rows"),
+    ("coverage", "calibration/rows", more, "'calibration.fingerprint' is not a fingerprint: it describes 150 rows"),
     ("coverage", "calibration/floor", 0.1, "'calibration.floor' contradicts 'input'"),
     ("coverage", "binary", True, "'classes' contradicts 'binary'"),
     ("coverage", "task", "regression", "'task' contradicts"),
@@ -187,17 +187,22 @@ CONTRADICTIONS: list[tuple[str, str, Any, str]] = [
     ("risk", "threshold/rule/confidence", 1.5, "'threshold.rule': `confidence=1.5`"),
     ("risk", "threshold/rule/method", "luck", "'threshold.rule': .*there is no choice|'threshold.rule': unknown rule"),
     ("groups", "threshold/tau", 0.5, "'threshold.cutoff' is there, but each group has its own"),
-    ("groups", "threshold/by", None, "'threshold.groups' is there without"),
+    ("groups", "threshold/by", None, "'threshold.groups' and 'threshold.by' require"),
     ("groups", "threshold/groups", [], "'threshold.groups' names no group"),
-    ("groups", "threshold/groups/1/group", "eu", "'threshold.groups' names no group or one twice"),
-    ("groups", "threshold/groups/0/tau", nudge, r"'threshold.groups\[0\].tau' does not belong"),
+    ("groups", "threshold/groups/1/group", "eu", "'threshold.groups' names no group, or one group twice"),
+    ("groups", "threshold/groups/0/tau", nudge, r"'threshold.groups\[0\].tau' does not match"),
     ("cost", "ratio/costs/0/1", -1.0, "'ratio.loss' is out of range: .*not negative"),
     ("cost", "ratio/costs/0", [1.0], "'ratio.loss' is out of range"),
     ("learned", "ratio/learned/scale", 0.0, "'ratio.loss' is out of range"),
     ("learned", "ratio/learned/slope", -1.0, "'ratio.loss' is out of range"),
     ("learned", "ratio/learned/class_terms", [0.0, 0.1], "'ratio.loss' is out of range: .*not one for 3 classes"),
     ("learned", "ratio/learned/class_terms", [0.0, 0.1, -0.8], "'ratio.loss' is out of range"),
-    ("learned", "ratio/drift_quantiles", lambda values: values[:-1], "'ratio.drift_quantiles' has another number"),
+    (
+        "learned",
+        "ratio/drift_quantiles",
+        lambda values: values[:-1],
+        "'ratio.drift_quantiles' does not have the number",
+    ),
 ]
 
 

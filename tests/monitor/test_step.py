@@ -243,14 +243,14 @@ def test_a_batch_counts_once(world: Path, tmp_path: Path) -> None:
     batch = ("monitor", "s.json", world / "n0.parquet", "-r", world / "r.json")
     succeed(*batch, "--max-risk", RISK, cwd=tmp_path)
     before = (tmp_path / "s.json").read_bytes()
-    assert "counted already, as the batch 'n0'" in fail(*batch, cwd=tmp_path)
-    assert "counted already" in fail(*batch, "--batch", "another", cwd=tmp_path)
+    assert "already been counted, as the batch 'n0'" in fail(*batch, cwd=tmp_path)
+    assert "already been counted" in fail(*batch, "--batch", "another", cwd=tmp_path)
     table = pq.ParquetFile(world / "n0.parquet").read()
     (tmp_path / "again").mkdir()
     turned = table.take(pa.array(np.arange(300)[::-1]))
     for part in range(2):
         pq.write_table(turned.slice(150 * part, 150), tmp_path / "again" / f"{part}.parquet")
-    assert "counted already" in fail("monitor", "s.json", "again", "-r", world / "r.json", cwd=tmp_path)
+    assert "already been counted" in fail("monitor", "s.json", "again", "-r", world / "r.json", cwd=tmp_path)
     pq.write_table(table.slice(0, 0), tmp_path / "empty.parquet")
     assert "zero rows" in fail("monitor", "s.json", "empty.parquet", "-r", world / "r.json", cwd=tmp_path)
     assert (tmp_path / "s.json").read_bytes() == before
@@ -295,7 +295,7 @@ def test_another_rejector_is_refused(world: Path, tmp_path: Path) -> None:
         ("a new threshold", 1, "n0")
     ]
     assert (tree["settings"]["min_coverage"], len(tree["batches"]), len(tree["seen"])) == (0.5, 1, 2)
-    assert "counted already" in fail("monitor", state, world / "n0.parquet", "-r", world / "other.json")
+    assert "already been counted" in fail("monitor", state, world / "n0.parquet", "-r", world / "other.json")
 
 
 def test_a_newer_version_that_wrote_the_same_rejector_is_no_other_rejector(world: Path) -> None:
@@ -315,10 +315,10 @@ def test_a_newer_version_that_wrote_the_same_rejector_is_no_other_rejector(world
         (["--confidence", "0.9"], "--confidence 0.9: the monitor was started with 0.95 there"),
         (["--report-by", "id"], "--report-by id: the monitor was started with nothing there"),
         (["--late", "n7"], "--late n7: there is no such batch among the last 1, which end with 'n0'"),
-        (["--late", "n0", "--batch", "x"], "--late goes without --batch"),
+        (["--late", "n0", "--batch", "x"], "--late cannot be combined with --batch"),
         (["--reset", " "], "--reset: write one line"),
         (["--gate", "accuracy >= 0.9"], "there is no metric 'accuracy'"),
-        (["-o", "x.png"], "-o x.png: the ending says the format; use one of .html, .json, .md, .prom, .txt"),
+        (["-o", "x.png"], "-o x.png: the ending determines the format; use one of .html, .json, .md, .prom, .txt"),
         (["--label", "nothing"], "there is no label column 'nothing'"),
     ],
 )
@@ -333,12 +333,12 @@ def test_what_does_not_go_together(world: Path, tmp_path: Path, options: list[st
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["n0.parquet"], "-r REJECTOR is needed"),
+        (["n0.parquet"], "-r REJECTOR is required"),
         (["n0.parquet", "-r", "r.json", "--no-drift"], "nothing is watched"),
         (["n0.parquet", "-r", "r.json", "--max-risk", "1"], "--max-risk 1: it must be above 0 and below 1"),
-        (["n0.parquet", "-r", "r.json", "--reset", "why"], "--reset: there is no monitor yet"),
+        (["n0.parquet", "-r", "r.json", "--reset", "why"], "--reset: there is no monitor to reset yet"),
         (["n0.parquet", "-r", "r.json", "--late", "n0"], "--late n0: there is no monitor yet"),
-        ([], "no such file; name the dump of the first batch"),
+        ([], "no such file; name the file of the first batch"),
         (["--max-risk", "0.1"], "--max-risk requires the DUMP of a batch"),
     ],
 )
@@ -459,7 +459,7 @@ def test_late_labels_count_once(world: Path, tmp_path: Path) -> None:
     for number in (1, 0, 2):
         succeed("monitor", state, tmp_path / f"n{number}.parquet", *late, f"n{number}")
     message = fail("monitor", state, tmp_path / "n1.parquet", *late, "n1")
-    assert "labels of this batch were counted already" in message
+    assert "labels of this batch have already been counted" in message
     direct = None
     for number in (1, 0, 2):
         direct, _ = monitor(source(world / f"n{number}.parquet"), rejector_of(world), direct, MonitorOptions(RISK))
@@ -548,7 +548,7 @@ def test_the_group_that_moved_is_named(world: Path, tmp_path: Path) -> None:
 
 def test_too_many_groups_are_refused(world: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drrej.monitor.step.MOST_PARTS", 100)
-    with pytest.raises(OptionError, match=r"`by=id`: there are 300 groups by now"):
+    with pytest.raises(OptionError, match=r"`by=id`: there are 300 groups"):
         monitor(source(world / "n0.parquet"), rejector_of(world), None, MonitorOptions(by="id"))
 
 
@@ -574,7 +574,7 @@ def test_every_format(world: Path, tmp_path: Path) -> None:
     assert "| coverage | below 0.5 |" in markdown
     assert "&lt;b&gt;first" in markdown
     text = succeed("monitor", state).decode()
-    assert "- drift: it alarms with chance at most 0.025, ever, if all rows, the fit's too" in text
+    assert "- drift: it ever raises an alarm with probability at most 0.025 if all rows, including" in text
     succeed("monitor", state, "-o", tmp_path / "r.json", "-o", tmp_path / "r.txt", "-o", tmp_path / "r.md")
     assert (tmp_path / "r.txt").read_text() == text
     assert load_json(tmp_path / "r.json") == tree
@@ -607,7 +607,7 @@ def test_a_reset_needs_no_batch(world: Path, tmp_path: Path) -> None:
     assert [(reset["why"], reset["alarms"][0]["monitor"]) for reset in tree["resets"]] == [("relabelled", "risk")]
     assert "was reset already ('relabelled')" in fail("monitor", state, "--reset", "again")
     assert "the monitor was reset" in fail(*batch, "--late", "n0")
-    assert "counted already" in fail(*batch)
+    assert "already been counted" in fail(*batch)
     succeed("monitor", state, world / "n1.parquet", "-r", world / "other.json", "--max-risk", "0.9")
     tree = load_json(state)
     assert (len(tree["batches"]), len(tree["resets"]), "ended" in tree) == (1, 1, False)
@@ -757,7 +757,7 @@ def test_who_comes_second_is_told_so(world: Path, tmp_path: Path) -> None:
     path = tmp_path / "s.json"
     with locked_state(str(path)):
         message = fail("monitor", path, world / "n0.parquet", "-r", world / "r.json")
-        assert message == f"{path}: another run is at work on it; start again when that is done"
+        assert message == f"{path}: it is locked by another run; try again when that is done"
         link = tmp_path / "link.json"
         link.symlink_to(path)
         assert "another run" in fail("monitor", link, world / "n0.parquet", "-r", world / "r.json")
@@ -784,7 +784,7 @@ def test_runs_at_the_same_time_lose_nothing(world: Path, tmp_path: Path) -> None
         runs = {name: start(state, world / f"{name}.parquet", world / "r.json") for name in sorted(left)}
         for name, run in runs.items():
             _, err = run.communicate(timeout=120)
-            assert run.returncode == 0 or b"another run is at work on it" in err, err
+            assert run.returncode == 0 or b"it is locked by another run" in err, err
             left -= {name} if run.returncode == 0 else set()
         known = MonitorState.from_json(state.read_text())
         assert {batch.name for batch in known.batches} == {f"n{number}" for number in range(6)} - left

@@ -78,7 +78,7 @@ def test_an_update_takes_a_file_whose_score_column_was_renamed(nights: Path) -> 
     after = masks(nights / "scored")
     assert list(after) == ["dt=1/part.parquet", "dt=2/part.parquet", "dt=3/part.parquet"]
     assert {name: after[name] for name in before} == before
-    assert run(*update, cwd=nights).lines[-1].startswith("drrej: 1 file (1 of them there already)")
+    assert run(*update, cwd=nights).lines[-1].startswith("drrej: 1 file (1 of them already there)")
     other = nights / "other.json"
     other.write_text(make_rejector(source(nights / "nights" / "dt=1"), ("coverage", 0.5)).to_json())
     refused = run(*(word.replace("r.json", "other.json") for word in update), cwd=nights)
@@ -97,12 +97,12 @@ def test_an_update_of_a_folder_keeps_masks_of_files_with_the_earlier_column(nigh
     (nights / "nights" / "dt=3").mkdir()
     _renamed(add(nights, "dt=3/part.parquet"), "scores")
     new = (*OUT, "--logits", "scores")
-    assert "3 files (2 of them there already): 900 rows" in reject(nights, *new)[-1]
+    assert "3 files (2 of them already there): 900 rows" in reject(nights, *new)[-1]
     after = masks(nights / "scored")
     assert {name: after[name] for name in before} == before
     assert list(after) == [*before, "dt=3/part.parquet"]
     for words in (OUT, new):  # by either name
-        assert "3 files (3 of them there already): 900 rows" in reject(nights, *words)[-1]
+        assert "3 files (3 of them already there): 900 rows" in reject(nights, *words)[-1]
         assert masks(nights / "scored") == after
     other = (*new, "--on-bad-row", "reject")  # masks of other options would have to be made again
     assert "dt=1/part.parquet: there is no column 'scores'" in reject(nights, *other, code=2)[-1]
@@ -111,7 +111,7 @@ def test_an_update_of_a_folder_keeps_masks_of_files_with_the_earlier_column(nigh
     add(nights, "dt=1/part.parquet", slice(0, 200))  # it changed, so that it has no mask
     assert "dt=1/part.parquet: there is no column 'scores'" in reject(nights, *new, code=2)[-1]
     _renamed(nights / "nights" / "dt=1" / "part.parquet", "scores")
-    assert "3 files (2 of them there already): 800 rows" in reject(nights, *new)[-1]
+    assert "3 files (2 of them already there): 800 rows" in reject(nights, *new)[-1]
 
 
 def test_an_update_makes_the_mask_of_a_file_that_has_the_other_column_too(nights: Path) -> None:
@@ -121,7 +121,7 @@ def test_an_update_makes_the_mask_of_a_file_that_has_the_other_column_too(nights
     reject(nights, "-o", "scored/", "--keep", "label")
     before = pq.read_table(nights / "scored")["prediction"].to_pylist()[:300]
     update = ("reject", part, "-r", "r.json", *OUT, "--keep", "label", "--logits", "turned")
-    assert "(1 of them there already)" not in run(*update, cwd=nights).err
+    assert "(1 of them already there)" not in run(*update, cwd=nights).err
     assert pq.read_table(nights / "scored")["prediction"].to_pylist()[:300] != before
 
 
@@ -136,7 +136,7 @@ def test_an_update_scores_what_is_new_or_changed_and_leaves_the_rest(nights: Pat
     reject(nights, "-o", "scored/")
     before = masks(nights / "scored")
     assert list(before) == ["dt=1/part.parquet", "dt=2/part.parquet"]
-    assert reject(nights, "-o", "scored/", "--update")[-1].startswith("drrej: 2 files (2 of them there already)")
+    assert reject(nights, "-o", "scored/", "--update")[-1].startswith("drrej: 2 files (2 of them already there)")
     assert masks(nights / "scored") == before
     add(nights, "dt=2/more.parquet")
     add(nights, "dt=1/part.parquet", slice(0, 200))
@@ -158,7 +158,7 @@ def test_an_update_with_the_files_of_one_night_leaves_the_masks_of_others(nights
     add(nights, "dt=2/more.parquet")
     succeed("reject", "nights/dt=2/more.parquet", "-r", "r.json", "-o", "scored/", "--update", cwd=nights)
     assert list(masks(nights / "scored")) == ["dt=1/part.parquet", "dt=2/more.parquet", "dt=2/part.parquet"]
-    assert "3 of them there already" in reject(nights, "-o", "scored/", "--update")[-1]
+    assert "3 of them already there" in reject(nights, "-o", "scored/", "--update")[-1]
 
 
 def test_a_mask_that_was_touched_is_made_again(nights: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_mask_that_was_touched_is_made_again(nights: Path) -> None:
     mask = nights / "scored" / "dt=1" / "part.parquet"
     whole = mask.read_bytes()
     mask.write_bytes(whole[:-1] + b"?")
-    assert "(1 of them there already)" in reject(nights, "-o", "scored/", "--update")[-1]
+    assert "(1 of them already there)" in reject(nights, "-o", "scored/", "--update")[-1]
     assert mask.read_bytes() == whole
 
 
@@ -201,7 +201,7 @@ def test_what_cannot_be_updated(nights: Path) -> None:
     assert "give one of them" in reject(nights, "-o", "scored/", "--update", "--force", code=2)[-1]
     assert "write -o m.parquet/" in reject(nights, "-o", "m.parquet", "--update", code=2)[-1]
     reject(nights, "-o", "scored/", "--force")
-    assert "2 of them there already" in reject(nights, "-o", "scored/", "--update")[-1]
+    assert "2 of them already there" in reject(nights, "-o", "scored/", "--update")[-1]
 
 
 # Interrupted runs

@@ -70,7 +70,7 @@ def test_a_file_that_comes_to_exist_meanwhile_is_kept(
     with OutputFile(str(target)) as file:
         file.write_text("mine")
         target.write_text("theirs")
-        with pytest.raises(OutputError, match="meanwhile"):
+        with pytest.raises(OutputError, match="in the meantime"):
             file.commit()
     assert target.read_text() == "theirs"
     target.unlink()
@@ -135,7 +135,7 @@ def test_what_a_killed_run_left_is_cleared_and_what_is_in_use_is_not(tmp_path: P
         assert not leftover.exists()
         atomic.clear_leftovers(str(target))
         assert Path(first.path).exists()
-        with pytest.raises(OutputError, match="named for two outputs"):
+        with pytest.raises(OutputError, match="named as two outputs"):
             OutputFile(str(target))
     assert os.listdir(tmp_path) == [other.name]
 
@@ -183,7 +183,7 @@ def test_a_directory_that_appears_meanwhile_is_kept(tmp_path: Path) -> None:
         fill(dataset, "a.parquet")
         target.mkdir()
         (target / "precious.parquet").write_text("theirs")
-        with pytest.raises(OutputError, match="somebody else has written it meanwhile"):
+        with pytest.raises(OutputError, match="another process has written it in the meantime"):
             dataset.commit()
     assert os.listdir(target) == ["precious.parquet"]
     assert os.listdir(tmp_path) == ["out"]
@@ -194,7 +194,7 @@ def test_an_empty_directory_is_filled_unless_somebody_else_does(tmp_path: Path) 
     target.mkdir(mode=0o750)
     with LocalDataset(str(target)) as dataset:
         (target / "theirs.parquet").write_text("theirs")
-        with pytest.raises(OutputError, match="somebody else has written it meanwhile"):
+        with pytest.raises(OutputError, match="another process has written it in the meantime"):
             dataset.commit()
     assert os.listdir(target) == ["theirs.parquet"]
     (target / "theirs.parquet").unlink()
@@ -208,7 +208,7 @@ def test_force_looks_again_before_it_replaces(tmp_path: Path) -> None:
     put(target, "a.parquet")
     with LocalDataset(str(target), force=True) as dataset:
         (target / "thesis.tex").write_text("precious")
-        with pytest.raises(OutputError, match=r"other files than masks \(thesis.tex\)"):
+        with pytest.raises(OutputError, match=r"files other than masks \(thesis.tex\)"):
             dataset.commit()
     assert sorted(os.listdir(target)) == ["a.parquet", "thesis.tex"]
     assert os.listdir(tmp_path) == ["out"]

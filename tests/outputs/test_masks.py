@@ -318,8 +318,8 @@ def test_the_review_of_a_dataset_names_the_files(at: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--review", "tasks.xlsx"], "--review tasks.xlsx: the ending says the format; use .json"),
-        (["--review", "-"], "--review standard output: the ending says"),
+        (["--review", "tasks.xlsx"], "--review tasks.xlsx: the ending determines the format; use .json"),
+        (["--review", "-"], "--review standard output: the ending determines"),
         (["--reviews", "5"], "--reviews requires --review"),
         (["--review", "t.json", "--reviews", "0"], "--reviews 0: it must be 1 or more"),
         (["--review", "there.json"], "it exists already"),

@@ -64,7 +64,7 @@ def test_no_minimum_is_said_and_recorded(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert done.stderr.decode() == (
         "drrej: warning: 7.8 % of the rows are right, below chance (33.3 %); labels or class order may be swapped\n"
-        "drrej: warning: the best temperature lies at or beyond the end of [0.001, 1000]; the nearest was taken\n"
+        "drrej: warning: the best temperature lies at or beyond the end of [0.001, 1000]; the nearest value was used\n"
     )
     calibration = json.loads(done.stdout)["calibration"]
     assert (calibration["temperature"], calibration["converged"]) == (1e3, False)
@@ -82,7 +82,7 @@ def test_rows_without_an_error_have_a_sane_temperature(tmp_path: Path) -> None:
 def test_probabilities_are_never_guessed(tmp_path: Path) -> None:
     logits, labels = make_model(100, 4, seed=4, dtype=np.float64)
     path = write_dump(tmp_path / "d.parquet", reference.softmax(logits, 20.0), labels)
-    assert "these are probabilities, not logits; say --input probs" in fail("calibrate", path)
+    assert "these are probabilities, not logits; pass --input probs" in fail("calibrate", path)
     document = json.loads(succeed("calibrate", path, "--input", "probs"))
     assert document["input"] == "probs"
     assert document["calibration"]["temperature"] == pytest.approx(reference.temperature(logits / 20, labels), rel=1e-6)

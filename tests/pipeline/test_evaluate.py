@@ -26,7 +26,7 @@ def test_text_on_standard_output_and_files_by_their_ending(tmp_path: Path, test:
 
 def test_a_dash_is_standard_output_in_the_chosen_format(test: str, rejector_file: str) -> None:
     text = succeed("evaluate", test, "-r", "-", "-o", "-", stdin=Path(rejector_file).read_bytes())
-    assert text.decode().startswith("2060 rows, 6 classes; rejects a loss of")
+    assert text.decode().startswith("2060 rows, 6 classes; rejects rows with a loss of")
 
 
 def test_failed_gates_exit_1_and_still_write(tmp_path: Path, test: str, rejector_file: str) -> None:
@@ -77,7 +77,7 @@ def test_a_gate_on_an_undefined_figure_is_exit_2(tmp_path: Path, val: str, test:
 
 def test_an_ending_without_a_format_is_an_error(test: str, rejector_file: str, tmp_path: Path) -> None:
     message = fail("evaluate", test, "-r", rejector_file, "-o", tmp_path / "report.docx")
-    assert "the ending says the format; use one of .txt, .json" in message
+    assert "the ending determines the format; use one of .txt, .json" in message
 
 
 def test_a_missing_section_names_the_command_to_run(test: str, documents: Path) -> None:

@@ -98,8 +98,8 @@ def test_cutoffs_of_groups_decide_in_the_report_as_in_the_mask(tmp_path: Path) -
     assert report.mae.value == pytest.approx(np.mean(np.abs(residual[accepted])), rel=1e-12)
     assert (report.tau, report.cutoff, report.cutoff_by) == (None, None, "site")
     first = (tmp_path / "report.txt").read_text().splitlines()[0]
-    assert first == "400 rows, regression; each group by site has a cutoff of its own"
-    assert "each group by site has a cutoff of its own" in (tmp_path / "report.md").read_text()
+    assert first == "400 rows, regression; each group by site has its own cutoff"
+    assert "each group by site has its own cutoff" in (tmp_path / "report.md").read_text()
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.booleans()), min_size=1, max_size=30), st.randoms())

@@ -322,6 +322,20 @@ def test_the_energy_of_probabilities_is_no_score(tmp_path):
     report = drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(rivals=Rivals(usual=True)))
     scores = [row.score for row in report.scores]
     assert scores == ["loss", "max_probability", "entropy", "margin", "logit_margin", "max_logit"]
+    with pytest.raises(
+        OptionError, match=r"`score_list=energy`: there is no such score; choose among .*, logit_margin, max_logit"
+    ):
+        drrej.evaluate(dump, rejector, options=drrej.EvaluateOptions(rivals=Rivals(True, {}, ["energy"])))
+
+
+def test_a_list_of_scores_leaves_out_the_others(world):
+    every = report_of(world, drrej.EvaluateOptions(rivals=Rivals(True)))
+    some = report_of(world, drrej.EvaluateOptions(rivals=Rivals(True, {"knn": "low"}, ["energy", "entropy"])))
+    assert [row.score for row in some.scores] == ["loss", "energy", "entropy", "knn"]
+    areas = {row.score: row.augrc for row in every.scores}
+    assert all(row.augrc == areas[row.score] for row in some.scores[:-1])
+    with pytest.raises(OptionError, match="`score_list=knn`: there is no such score; choose among max_probability, "):
+        report_of(world, drrej.EvaluateOptions(rivals=Rivals(True, {"knn": "low"}, ["knn"])))
 
 
 def test_losses_that_are_gone_are_refused():

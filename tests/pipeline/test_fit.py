@@ -84,7 +84,7 @@ def test_labels_are_not_needed_and_a_temperature_may_be_given(tmp_path: Path) ->
     [
         ([], "give either -r REJECTOR"),
         (["-r", "x.json", "--temperature", "1"], "give either -r REJECTOR"),
-        (["-r", "x.json", "--precision", "float64"], "--precision is remembered in the rejector"),
+        (["-r", "x.json", "--precision", "float64"], "--precision is stored in the rejector"),
         (["--temperature", "0"], "--temperature 0: it must be a finite number above 0"),
         (["--temperature", "nan"], "--temperature nan: it must be"),
         (["--temperature", "1", "--alpha", "2", "--divergence", "kl"], "contradicts --alpha 2"),

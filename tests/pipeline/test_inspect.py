@@ -20,7 +20,7 @@ def look(path: str | Path, **options: object) -> str:
 
 def test_a_dump(val: str) -> None:
     lines = succeed("inspect", val).decode().splitlines()
-    assert lines[0] == f"{val}: a dump of 1 file, 1648 rows in 1 row group"
+    assert lines[0] == f"{val}: predictions in 1 file, 1648 rows in 1 row group"
     assert "logits:  column 'logits' (fixed_size_list<element: float>[6]), 6 classes" in lines
     assert lines[-1] == f"  drrej calibrate {val} -o rejector.json"
     assert any(line.startswith("labels:  column 'label' (int64); the prediction is right in 97.88 %") for line in lines)
@@ -49,7 +49,7 @@ def test_rejectors_in_plain_words(documents: Path) -> None:
     assert "drrej fit DUMP -r" in look(documents / "calibrated.json")
     assert "drrej threshold DUMP -r" in look(documents / "fitted.json")
     text = look(documents / "rejector.json")
-    assert "temperature: 0.536052, so probabilities are more sure than the raw scores say" in text
+    assert "temperature: 0.536052, so probabilities are more confident than the raw scores" in text
     assert "KL divergence (alpha 1), lambda 1" in text
     assert "accepts 1319 of 1648 rows (80.04 %)" in text
     assert "flat part: none" in text

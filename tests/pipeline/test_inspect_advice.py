@@ -124,7 +124,7 @@ def test_hive_directories_and_streams(tmp_path: Path) -> None:
     for day in range(3):
         dump = write(tmp_path / "in" / f"day={day}" / "x.parquet", {"logits": fixed_list(LOGITS), "label": ROWS.labels})
     text = _inspect(tmp_path / "in")
-    assert "a dump of 3 files, 1200 rows in 3 row groups" in text
+    assert "predictions in 3 files, 1200 rows in 3 row groups" in text
     assert "day  int64 (from the directory names)" in text
     assert "400 rows" in _inspect("-", stdin=dump.read_bytes())
 
@@ -175,6 +175,23 @@ def test_several_files(tmp_path: Path) -> None:
     dump = write(tmp_path / "d.parquet", {"logits": fixed_list(LOGITS), "label": ROWS.labels})
     rejector = make_rejector(dump, tmp_path)
     text = _inspect(dump, rejector)
-    assert "a dump of 1 file" in text
+    assert "predictions in 1 file" in text
     assert "a rejector for 4 classes" in text
     assert drrej("inspect").code == 2
+
+
+def test_rounded_probabilities_in_columns_named_by_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table as people export it: p_CLASS with four digits. The first advice works too."""
+    monkeypatch.chdir(tmp_path)
+    names = ["ant", "bee", "cow", "dog"]
+    lines = [",".join([*(f"p_{name}" for name in names), "label"])]
+    for row, label in zip(_probabilities(), ROWS.labels, strict=True):
+        lines.append(",".join([*(f"{p:.4f}" for p in row), names[label]]))
+    Path("d.csv").write_text("\n".join(lines) + "\n")
+    text = _inspect("d.csv")
+    assert "do not sum to 1 within the rounding" in text
+    assert "drop or fix" not in text
+    first = next(line for line in text.splitlines() if line.startswith("  drrej run"))
+    assert first == "  drrej run d.csv --logits 'p_*' --input probs --normalize --accuracy 0.95 -o out"
+    succeed(*_advised(text))
+    succeed(*shlex.split(first)[1:-4], "--coverage", "0.8", "-o", "out")

@@ -104,7 +104,7 @@ def test_labels_from_another_file_are_converted_too(tmp_path: Path) -> None:
 
 def test_what_convert_refuses(tmp_path: Path) -> None:
     path = write(tmp_path, "d.parquet", probs=fixed_list(PROBABILITIES), label=ROWS.labels)
-    assert "say --input probs" in fail("convert", path, "-o", tmp_path / "c.parquet")
+    assert "pass --input probs" in fail("convert", path, "-o", tmp_path / "c.parquet")
     assert not (tmp_path / "c.parquet").exists()
     assert "the output is parquet" in fail("convert", path, "-o", tmp_path / "c.csv")
     bad = ROWS.logits.copy()

@@ -68,7 +68,7 @@ def test_nothing_is_shown_unless_asked_for(world: dict[str, Any]) -> None:
 def test_they_are_in_text_and_markdown(world: dict[str, Any]) -> None:
     report = drrej.evaluate(source(world["path"]), world["rejector"], (), drrej.EvaluateOptions(examples=["id"]))
     for kind in ("text", "markdown"):
-        assert "the surest errors first" in RENDERERS[kind](report)
+        assert "the most confident errors first" in RENDERERS[kind](report)
 
 
 def test_what_is_wrong_is_said(world: dict[str, Any], tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from conftest import (
     succeed,
     write_dump,
 )
+from msgspec.structs import replace
 from pages import NAMES, SCRIPT, TITLE, make_page
 
 import drrej
@@ -35,6 +36,7 @@ from drrej.documents.figures import Proportion
 from drrej.pipeline.evaluate import EvaluateOptions
 from drrej.report import PLOTS
 from drrej.report.page import render_page, verdict
+from drrej.report.plots import curve_figure
 from drrej.report.words import percent, percents
 
 for library in ("matplotlib", "jinja2"):
@@ -146,14 +148,14 @@ def test_the_page_opens_with_the_verdict_and_has_every_part(page: Page) -> None:
             "Accuracy against confidence",
             "By group <i>",
             "Scores",
-            "Difference to the baseline",
+            "Difference from the baseline",
             "By class",
             "the 20 of 40 classes with the lowest accuracy",
             "Confusion matrix",
             "Area under error rate against coverage.",
             "What other τ would do",
             "Rejected rows",
-            "Errors that were accepted",
+            "Accepted errors",
             "How it was made",
             "drrej evaluate",
         )
@@ -193,6 +195,23 @@ def test_plots_take_their_colours_from_the_page(path: Path) -> None:
     assert {"ink", "main", "old", "rival1", "wrong"} <= used
     assert all(f"--{name}:" in text for name in used)
     assert set(re.findall(r"#[0-9a-f]{6}\b", plots)) <= {"#ffffff", "#000000"}
+
+
+@pytest.mark.parametrize("baseline", [False, True])
+def test_at_most_six_curves_are_drawn_and_no_two_look_alike(path: Path, baseline: bool) -> None:
+    report = drrej.Report.from_json(path.with_suffix(".json").read_text(encoding="utf-8"))
+    assert report.pictures is not None
+    (row, *_) = report.scores or ()
+    area = {f"score{i}": replace(row.augrc, value=0.1 - 0.01 * i) for i in range(8)}
+    pictures = {name: value for name, value in report.pictures.items() if baseline or name != "baseline"}
+    scores = (row, *(replace(row, score=name, augrc=augrc) for name, augrc in area.items()))
+    (axes,) = curve_figure(replace(report, scores=scores, pictures=pictures)).axes
+    lines = {line.get_label(): line for line in axes.lines}
+    drawn = [name for name in lines if name.startswith("score")]
+    assert sorted(drawn, reverse=True) == ["score7", "score6", "score5", "score4", "score3"][: 5 - baseline]
+    curves = [lines[name] for name in ["this rejector", *drawn, *["baseline"] * baseline]]
+    assert len({line.get_color() for line in curves}) == len({str(line._dash_pattern) for line in curves}) == 6
+    assert len({line.get_marker() for line in curves}) >= 5
 
 
 def test_the_report_with_pictures_follows_the_schema(path: Path) -> None:

@@ -187,7 +187,7 @@ def test_a_cluster_that_goes_away(
         arguments = ["reject", dump, "-r", rejector, "-o", f"{tmp_path}/masks/"]
         message = fail(*arguments, "--cluster", cluster.address)
     lost = "the connection to the scheduler was lost"
-    reason = "no worker has been left for 1 seconds" if what == "worker" else lost
+    reason = "there has been no worker for 1 seconds" if what == "worker" else lost
     assert message.startswith(f"{cluster.address}: {reason}")
     assert not (tmp_path / "masks").exists()
 

@@ -79,4 +79,4 @@ def test_the_commands_of_the_page_run(workspace: Path) -> None:
     again = f'{batch} 2> said || mail -s "drrej: exit $?" ops'
     run(workspace, again)
     assert (workspace / "mails").read_text() == "mailed: drrej: exit 2\n"
-    assert "counted already, as the batch '2026-03-05'" in (workspace / "said").read_text()
+    assert "already been counted, as the batch '2026-03-05'" in (workspace / "said").read_text()

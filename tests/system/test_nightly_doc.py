@@ -1,4 +1,4 @@
-"""docs/nightly.md: its commands and recipes run as they are written."""
+"""docs/scale.md, on batches: its commands and recipes run as they are written."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import pytest
 from conftest import ROOT, environment, make_model, make_rejector, source, write_dump
 from running import LOG_LINE
 
-PAGE = (ROOT / "docs" / "nightly.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "scale.md").read_text(encoding="utf-8").partition("\n## Clusters")[0]
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 NIGHT = "2026-03-02"
 

@@ -23,7 +23,7 @@ import yaml
 from conftest import ROOT, SAMPLE, environment
 
 DOCS = ROOT / "docs"
-ELSEWHERE = {"tutorial.md", "monitoring.md", "frameworks.md", "scale.md", "llm.md", "nightly.md"}
+ELSEWHERE = {"tutorial.md", "monitoring.md", "formats.md", "scale.md"}
 """Pages with tests of their own."""
 KINDS = {"bash", "python", "text", "toml", "yaml", "bibtex", "json", "py", "sql", "js"}  # the last: test_serving_doc.py
 
@@ -157,7 +157,7 @@ def test_the_blocks_of_a_page_run(page: str, workspace: Path, monkeypatch: pytes
 
 
 def test_the_configuration_of_the_page_is_one(workspace: Path) -> None:
-    (text,) = [text for kind, text in _blocks("configuration.md") if kind == "toml"]
+    (text,) = [text for kind, text in _blocks("start-command-line.md") if kind == "toml"]
     assert tomllib.loads(text)["jobs"] == 4
     (workspace / "drrej.toml").write_text(text)
     _shell(workspace, "drrej config")

@@ -114,7 +114,7 @@ def _header(stream: Any, file: DumpFile) -> _Header:
     if not header.strip():
         raise _not_csv(file, "there is no header in its first line")
     if header.count('"') % 2:
-        raise _not_csv(file, "a name in its header has an end of line, or a quote is missing")
+        raise _not_csv(file, "a name in its header contains a line break, or a quote is missing")
     plain = "".join(header.split('"')[::2])  # what is outside of quotes; of several separators the first of ours counts
     separator = "\t" if file.ends_with(_TABS) else next((mark for mark in _SEPARATORS if mark in plain), ",")
     names = next(csv.reader(io.StringIO(header), delimiter=separator))

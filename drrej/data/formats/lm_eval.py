@@ -76,7 +76,7 @@ def _chosen(filters: list[str], file: DumpFile) -> str:
         )
     if asked is None and len(filters) > 1:
         raise DumpError(
-            f"{file.name}: every question is there once for each filter ({shown(filters)}); take one with 'drrej "
+            f"{file.name}: every question occurs once for each filter ({shown(filters)}); take one with 'drrej "
             "convert' and `filter=NAME`"
         )
     return asked or next(iter(filters), "none")
@@ -122,7 +122,7 @@ def _scores(sample: dict[str, Any], contexts: list[str], file: DumpFile, row: in
         scores = []
     if len(scores) != len(answers) or not scores or any(isinstance(answer, dict) for answer in answers):
         raise DumpError(
-            f"{file.name}: row {row}, counted from 0: its answers are no log-likelihoods of choices; tasks that "
+            f"{file.name}: row {row}, counted from 0: its answers are not log-likelihoods of choices; tasks that "
             "generate text have none, only those of multiple choice do"
         )
     half = len(scores) // 2
