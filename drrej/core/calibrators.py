@@ -117,16 +117,13 @@ class Temperature(Struct, frozen=True):
         With `scale` also those that a learned loss ranks by. All share the search for the largest logit, and the gaps.
         """
         beta = 1.0 / self.temperature
-        at = {"after": (beta, needs), "before": (1.0, raw)}
-        at |= {} if scale is None else {"ranked": (beta * scale, NOTHING)}
-        wanted = {name: (each, sums) for name, (each, sums) in at.items() if sums is not None}
-        betas, all_needs = [each for each, _ in wanted.values()], [sums for _, sums in wanted.values()]
-        prediction, largest, found = block_sums(logits, betas, all_needs, precision)
-        sums = dict(zip(wanted, found, strict=True))
-        after, before = (sums.get(name, GapSums()) for name in ("after", "before"))
+        wanted = [(beta, needs), (1.0, raw), (beta * (scale or 1.0), None if scale is None else NOTHING)]
+        betas, sums = zip(*((at, each) for at, each in wanted if each is not None), strict=True)
+        prediction, largest, found = block_sums(logits, betas, sums, precision)
+        after, before, ranked = (None if each is None else found.pop(0) for _, each in wanted)
         return (
-            Scores(logits, beta, prediction, largest, after, precision, sums.get("ranked")),
-            Scores(logits, 1.0, prediction, largest, before, precision),
+            Scores(logits, beta, prediction, largest, after or GapSums(), precision, ranked),
+            Scores(logits, 1.0, prediction, largest, before or GapSums(), precision),
         )
 
 
