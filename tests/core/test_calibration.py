@@ -54,7 +54,7 @@ def test_zeros_at_labels_with_a_tiny_floor_give_one() -> None:
     text = worse_figures(Calibration("temperature", 3.0, rows=2000, ece=ece, brier=brier, floor=1e-45))
     assert text is not None
     assert "`temperature=1`" in text
-    assert "`floor` than 1e-45" in text
+    assert "`floor` other than 1e-45" in text
     assert "\n" not in text
 
 

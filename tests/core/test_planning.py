@@ -108,7 +108,7 @@ def test_rows_for_both_against_simulated_certificates() -> None:
 def test_errors_at_or_near_the_risk_cannot_be_certified(plan) -> None:
     with pytest.raises(Infeasible, match="must be lower than the risk"):
         plan(Question(0.05, 0.1, 0.05))
-    with pytest.raises(Infeasible, match="too near"):
+    with pytest.raises(Infeasible, match="too close"):
         plan(Question(0.05, 0.1, 0.0499999))
 
 

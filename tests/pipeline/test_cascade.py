@@ -92,7 +92,7 @@ def test_reviews_are_right_and_have_no_prediction(dumps: tuple[str, str]) -> Non
 def test_the_command(dumps: tuple[str, str], tmp_path: Path) -> None:
     given = ["--stage", f"small={dumps[0]}:1", "--stage", f"large={dumps[1]}:10", "--join-on", "key"]
     said = succeed("cascade", *given, "--accuracy", "0.5", "--confidence", "0.9", "-o", "out", cwd=tmp_path).decode()
-    assert "certified on these rows, which nothing else has seen" in said
+    assert "certified on these rows, which nothing else has used" in said
     assert (tmp_path / "out" / "cascade.txt").read_text() == said
     assert sorted(path.name for path in (tmp_path / "out").iterdir())[:2] == ["cascade.json", "cascade.txt"]
     jsonschema = pytest.importorskip("jsonschema")
