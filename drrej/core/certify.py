@@ -43,8 +43,6 @@ _LISTED = 2000
 """Candidates that are listed when there are more."""
 _PIECE = 4096
 """Errors that are looked at together."""
-_ROUND = tuple(float(f"{x}e-{power}") for power in range(9, 0, -1) for x in (1, 1.2, 1.5, 2, 2.5, 3, 4, 5, 6, 8))
-"""Risks for which tests are planned."""
 _MOST_LEVELS, _TIES = 32, 4
 """Losses have levels if they are no more, and that many times fewer than the quantiles."""
 
@@ -176,9 +174,9 @@ def most_errors(rows: int, risk: float, level: float) -> int:
     return bisect.bisect_right(range(rows + 1), level, key=lambda errors: at_most(errors, rows, risk)) - 1
 
 
-def first_rank(rows: int, risk: float, level: float, planned: float | None = None) -> int:
-    """The first rank that passes with the errors with which `rows` do (at the risk for which they were planned)."""
-    errors = max(0, most_errors(rows, planned or risk, level))
+def first_rank(rows: int, risk: float, level: float) -> int:
+    """The first rank that passes with the errors with which `rows` do."""
+    errors = max(0, most_errors(rows, risk, level))
     return bisect.bisect_left(range(rows), -level, key=lambda rank: -at_most(errors, rank, risk))
 
 
@@ -199,35 +197,23 @@ def risk_candidates(
 ) -> Candidates:
     """Test cutoffs from the safest up: every one, or where other rows have few distinct losses those between them.
 
-    `blocks` and `quantiles` of other rows help to plan where to start. What is certified for a risk is certified for
-    each larger one.
+    `blocks` and `quantiles` of other rows help to plan where to start.
     """
     levels = few_levels(quantiles)
     cutoffs, accepted, errors = _points(curve, ratio.flat_start, levels)
-    rows, ends = int(accepted[-1]), accepted
+    rows = int(accepted[-1])
     if not rows:
         return Candidates(cutoffs[:0], accepted[:0], errors[:0], cutoffs[:0], accepted[:0] > 0, delta)
-    if levels is not None:
-        ends, shares = np.arange(cutoffs.size) + 1, np.searchsorted(quantiles, cutoffs)
+    if levels is None:
+        starts = planned_starts(blocks or (), rows, risk, delta)
+        tests = walk(starts, accepted, first_failure(error_ranks(accepted, errors), risk))
+    else:
+        shares = np.searchsorted(quantiles, cutoffs)
         ranks = tuple(np.rint(shares * rows / shares[-1]).astype(np.int64).tolist())
-    at = error_ranks(accepted, errors)
-
-    def tested(risk: float) -> tuple[Floats, Booleans]:
-        planned = max((number for number in _ROUND if number <= risk), default=risk)
-        if levels is not None:
-            chances = np.where(accepted > 0, at_most(errors, np.maximum(accepted, 1), risk), 1.0)
-            return walk(level_starts(blocks or (), ranks, planned, delta), ends, first_above(chances))
-        starts = planned_starts(blocks or (), rows, planned, delta)
-        if planned < risk:  # as many errors are allowed at a lower rank
-            starts = tuple((first_rank(rank, risk, share, planned), share) for rank, share in starts)
-        return walk(starts, ends, first_failure(at, risk))
-
-    found, certified = tested(risk)
-    for larger in _ROUND[bisect.bisect_right(_ROUND, risk) :]:
-        if not certified.any():
-            break
-        certified &= ends <= np.max(ends, where=tested(larger)[1], initial=0)
-    return _as_candidates(delta, cutoffs, accepted, errors, found, certified)
+        chances = np.where(accepted > 0, at_most(errors, np.maximum(accepted, 1), risk), 1.0)
+        starts = level_starts(blocks or (), ranks, risk, delta)
+        tests = walk(starts, np.arange(cutoffs.size) + 1, first_above(chances))
+    return _as_candidates(delta, cutoffs, accepted, errors, *tests)
 
 
 def _points(curve: Curve, flat: float | None, levels: Floats | None = None) -> tuple[Floats, Ranks, Ranks]:
@@ -256,9 +242,7 @@ ErrorBlocks = tuple[tuple[int, int], ...]
 """Rows and errors of stretches of rows in the order of their losses."""
 
 _MOST_PLANNED = 10_000
-"""With more rows the usual starts are as good,"""
-_MOST_ERRORS = 60
-"""and where so many errors are allowed."""
+"""With more rows the usual starts are as good."""
 _DRAWS = 200
 _STEPS = 16
 
@@ -290,7 +274,7 @@ def error_blocks(curve: Curve) -> ErrorBlocks:
 def planned_starts(blocks: ErrorBlocks, rows: int, risk: float, delta: float) -> Starts:
     """The usual starts, or one with all of delta at a rank where one more error is allowed."""
     usual = risk_starts(rows, risk, delta)
-    if rows * risk > _MOST_ERRORS:
+    if not blocks or rows > _MOST_PLANNED:
         return usual
     ranks = first_ranks(rows, risk, delta)
     steps = np.unique(np.geomspace(1, max(ranks.size, 1), _STEPS).astype(np.int64)) - 1
@@ -312,13 +296,13 @@ def level_starts(blocks: ErrorBlocks, ranks: tuple[int, ...], risk: float, delta
 def _best_starts(usual: Starts, others: tuple[Starts, ...], blocks: ErrorBlocks, ranks: Ranks, risk: float) -> Starts:
     """The starts that certify most on virtual rows with errors as in the blocks, if that is sure enough.
 
-    Where the blocks are of few rows, a gain over the usual ones has to be surer.
+    Where the blocks are of few rows, a gain over the usual ones has to be surer: few for the risk, or for the new rows.
     """
     fitted = sum(count for count, _ in blocks)
     if not fitted or not 0 < risk < 1 or ranks[-1] > _MOST_PLANNED:
         return usual
     reach = _virtual_reach(blocks, ranks, risk)
-    base, needed = reach(usual), 0.25 * max(1.0, 5.0 / (fitted * risk))
+    base, needed = reach(usual), 0.25 * math.sqrt(max(1.0, 20.0 / (fitted * risk), ranks[-1] / (2.0 * fitted)))
     gains = [reach(starts) - base for starts in others]
     worth = [float(gain.mean() - needed * gain.std()) for gain in gains]
     return others[int(np.argmax(worth))] if max(worth, default=0.0) > 0 else usual
@@ -348,11 +332,11 @@ def _virtual_reach(blocks: ErrorBlocks, ranks: Ranks, risk: float) -> Callable[[
     errors = drawn[:, np.maximum(ranks, 1) - 1]
 
     @functools.cache
-    def failures(level: float) -> Ranks:
+    def failures(level: float) -> NDArray[np.int32]:
         """Of each sample, the first from each place on that fails at a level."""
         passing = np.append(first_ranks(rows, risk, level), rows + 1)
         fails = ranks < passing[np.minimum(errors, passing.size - 1)]
-        places = np.where(fails, np.arange(1, last + 1), last + 1)
+        places = np.where(fails, np.arange(1, last + 1, dtype=np.int32), np.int32(last + 1))
         return np.minimum.accumulate(places[:, ::-1], axis=1)[:, ::-1]
 
     def reach(starts: Starts) -> Floats:

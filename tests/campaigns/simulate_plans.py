@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from scipy.special import bdtr
 
-from drrej.core.certify import _ROUND, Starts, error_blocks, few_levels, level_starts, planned_starts
+from drrej.core.certify import Starts, error_blocks, few_levels, level_starts, planned_starts
 from drrej.core.curves import Curve
 from drrej.core.drift import loss_quantiles
 
@@ -21,7 +21,7 @@ DELTA, GRID, FIT_ROWS, FITS = 0.1, 20_000, 500, 10
 KINDS = ("none", "alike", "easy", "reversed")
 """What the rows of the fit are like: without labels, like the new rows, with half of the errors, in reverse order."""
 
-RANKS = ((0.05, 200), (0.05, 800), (0.02, 500), (0.1, 100))
+RANKS = ((0.05, 200), (0.05, 800), (0.02, 500), (0.1, 100), (0.02, 2500))
 LEVELS = ((0.05, 300, 3), (0.1, 300, 5), (0.05, 1000, 10), (0.1, 2000, 30), (0.02, 2000, 3))
 
 Risk = Callable[[np.ndarray], np.ndarray]
@@ -52,18 +52,6 @@ def walked(p_values: np.ndarray, starts: Starts) -> np.ndarray:
     return passed
 
 
-def certified(p_values: Callable[[float], Any], starts: Callable[[float], Starts], limit: float) -> np.ndarray:
-    """Places that may be certified: those that pass, up to the last that passes at each larger round risk."""
-    passed = walked(p_values(limit), starts(limit))
-    places = np.arange(1, passed.shape[1] + 1)
-    for larger in _ROUND:
-        if larger > limit and passed.any():
-            other = walked(p_values(larger), starts(larger))
-            last = np.where(other.any(axis=1), places[-1] - other[:, ::-1].argmax(axis=1), 0)
-            passed &= places <= last[:, None]
-    return passed
-
-
 def fitted(risk: Risk, kind: str, at: Risk, middle: Risk, seed: Sequence[int]) -> tuple[Any, Any]:
     """What the rows of a fit tell: blocks of errors, and quantiles of the losses."""
     random = np.random.default_rng([*seed, 99])
@@ -83,11 +71,7 @@ def ranks_broken(limit: float, rows: int, risk: Risk, kind: str, trials: int) ->
         places = np.sort(random.random((each, rows)), axis=1)
         errors = np.cumsum(random.random((each, rows)) < risk(places), axis=1).astype(float)
         blocks, _ = fitted(risk, kind, lambda x: x, lambda x: x, [fit, rows])
-        may = certified(
-            lambda r, e=errors: bdtr(e, np.arange(1, rows + 1), r),
-            lambda r, b=blocks: planned_starts(b, rows, r, DELTA),
-            limit,
-        )
+        may = walked(bdtr(errors, np.arange(1, rows + 1), limit), planned_starts(blocks, rows, limit, DELTA))
         cutoffs = GRID * np.column_stack([places[:, 1:], np.ones(each)])
         bad = np.interp(cutoffs, np.arange(GRID + 1), sums) > limit * cutoffs * (1 + 1e-9)
         broken += int((may & bad).any(axis=1).sum())
@@ -114,11 +98,8 @@ def levels_broken(limit: float, rows: int, levels: int, risk: Risk, kind: str, t
         assert cuts.size == levels
         shares = np.searchsorted(quantiles, cuts)
         ranks = tuple(np.rint(shares * rows / shares[-1]).astype(int).tolist())
-        may = certified(
-            lambda r, e=errors, n=accepted: np.where(n > 0, bdtr(e, np.maximum(n, 1), r), 1.0),
-            lambda r, b=blocks, k=ranks: level_starts(b, k, r, DELTA),
-            limit,
-        )
+        chances = np.where(accepted > 0, bdtr(errors, np.maximum(accepted, 1), limit), 1.0)
+        may = walked(chances, level_starts(blocks, ranks, limit, DELTA))
         broken += int((may & bad).any(axis=1).sum())
     return broken / (each * FITS)
 

@@ -75,6 +75,23 @@ def test_a_plan_finds_the_safe_third_where_the_usual_start_is_at_half_of_the_row
     assert np.mean(found["planned"]) > 0.25
 
 
+def graded(rows: int, seed: int) -> Curve:
+    """As many classes and a network make them: two fifths of the rows keep a risk of 0.02, half of them do not."""
+    rng = np.random.default_rng(seed)
+    place = rng.random(rows)
+    rate = np.interp(place, [0, 0.2, 0.4, 0.6, 0.8, 1], [0.006, 0.01, 0.05, 0.15, 0.4, 0.75])
+    return curve(place, rng.random(rows) < rate)
+
+
+@pytest.mark.parametrize(("rows", "risk", "least"), [(2500, 0.02, 0.2), (2500, 0.03, 0.4)])
+def test_a_plan_is_for_one_risk_whatever_a_larger_one_certifies(rows: int, risk: float, least: float) -> None:
+    found = []
+    for seed in range(20):
+        best = risk_candidates(graded(rows, 1000 + seed), OPEN, risk, 0.1, error_blocks(graded(rows, seed))).largest()
+        found.append(0.0 if best is None else best.accepted / rows)
+    assert np.mean(found) > least
+
+
 @pytest.mark.parametrize("fitted", ["alike", "easy", "hard", "reversed"])
 def test_a_plan_keeps_the_promise_whatever_the_rows_of_the_fit_were_like(fitted: str, many: Many) -> None:
     """The risk is at the limit everywhere, so that every certified cutoff is one too many."""

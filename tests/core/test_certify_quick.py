@@ -10,7 +10,7 @@ from scipy.stats import binom
 
 from benchmarks.selective.certified import DELTA, generated
 from benchmarks.selective.rules import Fitted, curve_of, every_rank
-from drrej.core.certify import _ROUND, error_blocks, planned_starts
+from drrej.core.certify import error_blocks, planned_starts
 
 
 def allowed(rows: int, risk: float, level: float) -> np.ndarray:
@@ -22,11 +22,10 @@ def allowed(rows: int, risk: float, level: float) -> np.ndarray:
 
 
 def by_tables(losses: np.ndarray, wrong: np.ndarray, fit: Fitted, risk: float) -> float:
-    """Runs from each start, a level that an unbroken run carries along; no further than for any larger round risk."""
+    """Runs from each start, a level that an unbroken run carries along."""
     errors = np.append(0, np.cumsum(wrong[np.argsort(losses)]))
     rows, blocks = losses.size, error_blocks(curve_of(fit.losses, fit.wrong))
-    ranks = [reached(errors, dict(planned_starts(blocks, rows, at, DELTA)), at) for at in _ROUND if at >= risk]
-    best = min(ranks)
+    best = reached(errors, dict(planned_starts(blocks, rows, risk, DELTA)), risk)
     return -math.inf if not best else math.inf if best == rows else float(np.sort(losses)[best])
 
 
