@@ -50,15 +50,14 @@ def real(name: str, shares: Array) -> list[str]:
     half = len(shares) // 2
     orders = [rng.permutation(len(shares))[: 2 * half] for _ in range(SPLITS)]
 
-    def noticed(fitted: Array, keys: Array, reused: int, again: bool = True) -> float:
-        """`again`: to the bit. Otherwise no row is, and coarse keys have to tell."""
-        found, own, others = [], np.arange(half, dtype=np.uint64), np.arange(half, 2 * half, dtype=np.uint64)
+    marks = np.arange(2 * half, dtype=np.uint64) << np.uint64(40)  # to the bit no row is used again
+
+    def noticed(fitted: Array, keys: Array, reused: int, exact: bool = True) -> float:
+        found = []
         for order in orders:
-            seen = fitted[order[:half]]
-            fingerprint = (Sketch.of(seen) if again else Sketch.of(own << np.uint64(40), seen)).fingerprint()
-            new = keys[np.concatenate([order[:reused], order[half:][: half - reused]])]
-            looked_up = fingerprint.look_up(new) if again else fingerprint.look_up(others << np.uint64(40), new)
-            found.append(fingerprint.judge(looked_up).reused)
+            seen, new = fitted[order[:half]], keys[np.concatenate([order[:reused], order[half:][: half - reused]])]
+            known = Sketch.of(*([seen] if exact else [marks[:half], seen])).fingerprint()
+            found.append(known.judge(known.look_up(*([new] if exact else [marks[half:], new]))).reused)
         return float(np.mean(found))
 
     exact, coarse = content_keys(shares), coarse_keys(logs, first)
