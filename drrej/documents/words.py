@@ -83,7 +83,8 @@ def worse_figures(calibration: Calibration) -> str | None:
     figures = ", ".join(f"{before:.3g} -> {after:.3g}" for before, after in found.values())
     ask = "are they logits in class order, and are the labels right?"
     if calibration.floor is not None:
-        ask = f"are they in class order, and are the labels right? a `floor` other than {calibration.floor:.3g} may help;"
+        other = f"a `floor` other than {calibration.floor:.3g} may help;"
+        ask = f"are they in class order, and are the labels right? {other}"
     return (
         f"calibration made the {' and the '.join(found)} worse on its own rows ({figures}): {what} does not fit these "
         f"scores; {ask} `temperature=1` keeps the probabilities as they are"
