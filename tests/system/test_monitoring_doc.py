@@ -72,7 +72,7 @@ def test_the_commands_of_the_page_run(workspace: Path) -> None:
     figures = dict(line.rsplit(" ", 1) for line in (workspace / "drrej.prom").read_text().splitlines())
     assert figures["drrej_monitor_batches"] == "3"
     assert figures['drrej_monitor_alarm{monitor="risk"}'] == "0"
-    assert float(figures["drrej_monitor_coverage_value"]) == state.accepted.rate
+    assert float(figures["drrej_monitor_coverage_value"]) == state.total.accepted / state.total.rows
     assert (workspace / "history.html").exists()
     assert not (workspace / "mails").exists()
     batch = "flock state.lock drrej monitor state.json batches/2026-03-05.parquet -r rejector.json -q"
