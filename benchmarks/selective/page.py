@@ -174,7 +174,7 @@ def _certified(results: Results) -> list[str]:
         *lines,
         f"Where drrej certifies less than MAPIE's split fixed sequence: {'; '.join(behind) or 'nowhere'}.",
         "",
-        f"Without the {len(blocks) - len(large)} small experiments on digits, the means are {' against '.join(means)} %.",
+        f"Without the {len(blocks) - len(large)} small experiments on digits, means are {' against '.join(means)} %.",
         "",
     ]
 
