@@ -13,7 +13,7 @@ n' / (n' + n / (r + 1)): an exact test, for each r, with no model of the rows.
 
 Rows that were rounded, shifted, normalised or stored in another type have other keys. A second sketch is of
 `coarse_keys`, which survive that, and is judged in the same way: rows that look alike there count as equal by nature.
-After a shift fresh rows may look alike more often than the fitted ones tell, so half as many again are allowed for.
+After a shift fresh rows may look alike more often than the fitted ones tell, so a quarter more are allowed for.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LONGEST_TEXT = 11_200
 FALSE_ALARM = 0.02
 """Chance at most that fresh rows count as used, by each of the two sketches."""
 
-_MORE_ALIKE = 1.5
+_MORE_ALIKE = 1.25
 """Times as many fresh rows may look like fitted ones by their coarse keys as these tell, if rows have shifted."""
 
 MOST_REPEATS = 0.01

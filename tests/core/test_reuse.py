@@ -411,14 +411,14 @@ def test_fresh_rows_that_look_alike_are_no_alarm(many: Many) -> None:
 
 
 def test_fresh_rows_that_have_shifted_are_no_alarm() -> None:
-    """Half of them are near each other, of the fitted ones 30 %: without an allowance a quarter of trials alarm."""
+    """Of them 45 % are near each other, of the fitted ones 30 %: without an allowance a tenth of the trials alarm."""
 
     def drawn(rng: np.random.Generator, rows: int, near: float) -> np.ndarray:
         return np.where(rng.random((rows, 1)) < near, 0.25, 2.5) * rng.standard_normal((rows, 4))
 
     for seed in range(20):
         rng = np.random.default_rng(seed)
-        fitted, fresh = drawn(rng, 6000, 0.3), drawn(rng, 1000, 0.5)
+        fitted, fresh = drawn(rng, 6000, 0.3), drawn(rng, 1000, 0.45)
         keys = [(content_keys(rows), coarse_keys(rows, rows.argmax(axis=1))) for rows in (fitted, fresh)]
         known = Sketch.of(*keys[0]).fingerprint()
         assert not known.judge(known.look_up(*keys[1])).reused
