@@ -24,7 +24,7 @@ CalibratorName = Literal["temperature", "vector", "beta", "logistic", "isotonic"
 
 
 SMALL_ODDS = 1e-8
-"""Below, e^u in single precision would lose digits that are left of the gap."""
+"""Smaller odds are summed relative to the largest rival: far below the largest score, single precision loses digits."""
 
 
 class Scores(Struct, frozen=True):

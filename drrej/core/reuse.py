@@ -40,7 +40,7 @@ FALSE_ALARM = 0.02
 """Chance at most that fresh rows count as used, by each of the two sketches."""
 
 _MORE_ALIKE = 1.25
-"""Times as many fresh rows may look like fitted ones by their coarse keys as these tell, if rows have shifted."""
+"""How many times as many fresh rows may share a coarse key with fitted ones as the fitted rows suggest."""
 
 MOST_REPEATS = 0.01
 """The share of repeated rows up to which rows count as independent."""

@@ -274,7 +274,7 @@ class Document(
         if not isinstance(text, str):
             raise cls.ERROR(f"{where}: expected the text of a document, not {type(text).__name__}")
         try:  # a large file of something else would take long to parse
-            tree = {} if len(text) > 1 << 20 and isinstance(text, str) and '"format"' not in text else parse(text)
+            tree = {} if len(text) > 1 << 20 and '"format"' not in text else parse(text)
         except ValueError as error:
             reason = " ".join(str(error).split())
             raise cls.ERROR(f"{where}: not a JSON document ({reason}); is it a {cls.NOUN}?") from None
