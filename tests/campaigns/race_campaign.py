@@ -1,4 +1,4 @@
-"""Several runs with the same targets at once, over all commands that write: `... race_campaign RACES SEED [COMMAND...]`.
+"""Several runs with the same targets at once: `python -m tests.campaigns race_campaign RACES SEED [COMMAND...]`.
 
 Three runs start within the time that one takes; two have the same options. Each ends with exit 0, or with exit 2 and
 one line that says so. At least one has to succeed, every target is whole, that of one run or the other, and
