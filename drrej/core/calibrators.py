@@ -77,8 +77,7 @@ class Scores(Struct, frozen=True):
 
     def energy(self) -> Floats:
         """-T log sum exp(scores / T)."""
-        energy: Floats = -(self.largest + np.log1p(self.sums.odds) / self.beta)
-        return energy
+        return -(self.largest + np.log1p(self.sums.odds) / self.beta)
 
     def powers(self, part: slice) -> Floats:
         """e^u of some rows, all classes: probabilities up to a factor. In float64, so a row's bits are its own."""

@@ -182,8 +182,7 @@ def row_sums(values: Floats) -> Floats:
         np.subtract(scaled, high, out=scaled)
         np.multiply(scaled, unit, out=scaled)
         low = np.rint(scaled, out=scaled)
-        sums: Floats = (high @ ones + low @ ones / unit) / unit  # a product with ones is the quickest sum of short rows
-    return sums
+        return (high @ ones + low @ ones / unit) / unit  # a product with ones is the quickest sum of short rows
 
 
 def _divide(values: Floats, divisors: Floats, verdicts: NDArray[np.uint8]) -> None:
@@ -390,8 +389,7 @@ def are_log_probabilities(scores: AnyFloats) -> NDArray[np.bool_]:
     """
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         exponentials = np.exp(np.minimum(scores.astype(np.float64), 1.0))
-        fit: NDArray[np.bool_] = np.abs(row_sums(exponentials) - 1.0) <= LOG_TOLERANCE
-    return fit
+        return np.abs(row_sums(exponentials) - 1.0) <= LOG_TOLERANCE
 
 
 TOLERATED = 2.0
@@ -452,8 +450,7 @@ def floored_logits(probabilities: AnyFloats, floor: float) -> Floats:
     """
     raised = floored(probabilities, floor)
     with np.errstate(divide="ignore"):
-        logits: Floats = np.log(raised, out=raised)
-    return logits
+        return np.log(raised, out=raised)
 
 
 def choose_floor(nll: Callable[[float], float], rows: int, classes: int, smallest: float) -> float:

@@ -63,8 +63,7 @@ class PromiseRows(Struct, frozen=True):
     @property
     def counted(self) -> Booleans:
         """The rows that count where errors are limited."""
-        counted: Booleans = self.once | self.wrong
-        return counted
+        return self.once | self.wrong
 
 
 def by_class(numbers: Integers, classes: int) -> list[Integers]:

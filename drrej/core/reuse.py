@@ -96,8 +96,7 @@ class Sketch(Struct, frozen=True, eq=False):
 
 def _steps(keys: Keys, limit: int) -> Integers:
     """Keys up to the limit in 2**24 equal steps: three bytes each. One in 8,000 other rows looks like a kept one."""
-    steps: Integers = np.minimum(keys / float(limit) * _STEPS, _STEPS - 1).astype(np.int64)
-    return steps
+    return np.minimum(keys / float(limit) * _STEPS, _STEPS - 1).astype(np.int64)
 
 
 class LookUp(Struct, frozen=True, eq=False):

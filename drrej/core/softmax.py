@@ -55,8 +55,7 @@ class GapSums:
     @cached_property
     def log_weight(self) -> Floats:
         """log(1 + odds) = -log max p, which the log loss and the NLL share."""
-        log_weight: Floats = np.log1p(self.odds)
-        return log_weight
+        return np.log1p(self.odds)
 
 
 BlockSums = tuple[Integers, Floats, list[GapSums]]
@@ -100,8 +99,7 @@ def label_gaps(logits: AnyFloats, labels: Integers, largest: Floats) -> Floats:
         of_labels = logits.reshape(-1).take(np.arange(0, rows * classes, classes) + labels)
     else:
         of_labels = logits[np.arange(labels.size), labels]
-    gaps: Floats = of_labels.astype(np.float64) - largest
-    return gaps
+    return of_labels.astype(np.float64) - largest
 
 
 _Columns = dict[str, AnyFloats]
@@ -198,8 +196,7 @@ def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:
     ranks = np.equal(gaps, 0, out=is_zero).view(np.uint8)
     np.multiply(ranks, np.arange(classes, 0, -1, dtype=np.uint8)[:, None], out=ranks)
     best: NDArray[np.uint8] = np.maximum.reduce(ranks, axis=0)
-    first: NDArray[np.uint8] = (np.uint8(classes) - best) % np.uint8(classes)
-    return first
+    return (np.uint8(classes) - best) % np.uint8(classes)
 
 
 def _total(a: AnyFloats, b: AnyFloats | None, out: AnyFloats, products: AnyFloats, axis: int) -> None:

@@ -177,8 +177,7 @@ class Threshold(Stored, frozen=True):
         """Which rows are accepted."""
         if self.cutoff is None:
             return np.ones(losses.shape, bool)
-        accepted: NDArray[np.bool_] = losses < np.float64(self.cutoff)
-        return accepted
+        return losses < np.float64(self.cutoff)
 
 
 def is_temperature(value: float) -> bool:
