@@ -34,16 +34,6 @@ class CalibrationTally(Sums, frozen=True):
     bin_confidence: Integers = _NO_ROWS
 
     @property
-    def mean_nll(self) -> float | None:
-        """Mean negative log-likelihood; None when infinite or without rows."""
-        return self.nll.mean(self.rows)
-
-    @property
-    def mean_brier(self) -> float | None:
-        """Mean Brier score, summed over classes."""
-        return self.brier.mean(self.rows)
-
-    @property
     def mean_confidence(self) -> float | None:
         """Mean of max p: the accuracy that the probabilities promise."""
         return int(self.bin_confidence.sum()) / (self.rows * _CONFIDENCE_UNITS) if self.rows else None
@@ -54,12 +44,14 @@ class CalibrationTally(Sums, frozen=True):
         return int(self.bin_confidence[number]) / (rows * _CONFIDENCE_UNITS), int(self.bin_right[number]) / rows
 
     @property
-    def ece(self) -> float | None:
-        """Expected calibration error over 15 equal-width bins (a, b] of max p."""
-        if not self.rows:
-            return None
+    def figures(self) -> dict[str, float | None]:
+        """Mean NLL (None when infinite), ECE and mean Brier score, summed over classes; None without rows.
+
+        The expected calibration error is over 15 equal-width bins (a, b] of max p.
+        """
         gaps = (int(r) * _CONFIDENCE_UNITS - int(c) for r, c in zip(self.bin_right, self.bin_confidence, strict=True))
-        return sum(abs(gap) for gap in gaps) / (self.rows * _CONFIDENCE_UNITS)
+        ece = sum(map(abs, gaps)) / (self.rows * _CONFIDENCE_UNITS) if self.rows else None
+        return {"nll": self.nll.mean(self.rows), "ece": ece, "brier": self.brier.mean(self.rows)}
 
 
 def calibration_tallies(

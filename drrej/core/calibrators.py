@@ -43,11 +43,6 @@ class Scores(Struct, frozen=True):
     ranked: GapSums | None = None
     """Those at the temperature that a learned loss ranks by, if it was known."""
 
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-        return int(self.values.shape[1])
-
     def label_gaps(self, labels: Integers) -> Floats:
         """U of the label: how far its score, after the scale, lies below the largest; at most 0."""
         with np.errstate(invalid="ignore", over="ignore"):

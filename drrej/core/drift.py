@@ -52,11 +52,11 @@ def loss_shift(points: Curve, quantiles: Sequence[float], fit_rows: int) -> dict
 
 
 class RatioMoments(Struct, frozen=True):
-    """The ratio on some rows: its mean, variance and third central moment (None: not known)."""
+    """The ratio on some rows: its mean, variance and third central moment (None: not known, or infinite)."""
 
     rows: int
-    mean: float
-    variance: float
+    mean: float | None
+    variance: float | None
     third: float | None = None
 
 
@@ -78,21 +78,16 @@ class RatioSums(Sums, frozen=True):
             square = np.square(apart)
             return cls(Total.of(apart), Total.of(square), Total.of(square * apart))
 
-    def mean(self, rows: int) -> float | None:
-        """The mean ratio of so many rows; None if it is infinite."""
-        off = self.first.mean(rows)
-        return None if off is None else 1.0 + off
-
-    def moments(self, rows: int) -> RatioMoments | None:
-        """The moments over so many rows; None if mean or variance are not finite."""
+    def moments(self, rows: int) -> RatioMoments:
+        """The moments over so many rows."""
         off, square, cube = (powers.mean(rows) for powers in (self.first, self.second, self.third))
         if off is None or square is None:
-            return None
+            return RatioMoments(rows, None if off is None else 1.0 + off, None)
         third = None if cube is None else cube - 3.0 * off * square + 2.0 * off**3
         return RatioMoments(rows, 1.0 + off, max(square - off * off, 0.0), third)
 
 
-def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str, float | None]:
+def ratio_shift(new: RatioMoments, fit: RatioMoments) -> dict[str, float | None]:
     """The mean ratio on new rows, 1 in expectation without drift, and the chance of one as far from 1 without drift.
 
     The ratio was normalised on the N fitted rows, so the mean of the M new ones minus 1 is a difference of two means.
@@ -104,8 +99,8 @@ def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str,
     """
     from drrej.core.special import ndtri_exp, stdtr
 
-    if new is None or fit is None:
-        return {"mean": None if new is None else new.mean, "std_error": None, "p_value": None}
+    if new.mean is None or new.variance is None or fit.variance is None:
+        return {"mean": new.mean, "std_error": None, "p_value": None}
     rows, degrees = new.rows + fit.rows, new.rows + fit.rows - 2
     pooled = (new.rows * new.variance + fit.rows * fit.variance) / max(degrees, 1)
     share = 1.0 / new.rows + 1.0 / fit.rows

@@ -52,7 +52,7 @@ def learn(scores: Scores, labels: Integers) -> Loss:
         return PLAIN["zero-one"]
     first = slice(SCALE_ROWS)
     scale, share = choose_scale(scores.values[first], scores.beta, labels[first], scores.precision)
-    base, noise = _within(scores.log_odds(scale)), Noise(share, scores.classes)
+    base, noise = _within(scores.log_odds(scale)), Noise(share, scores.values.shape[1])
     ones = np.ones((1, base.size))
     alone = solve(base, ones, prediction, wrong, noise)
     variance = class_variance(base + alone[0], prediction, wrong, noise)

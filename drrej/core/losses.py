@@ -66,10 +66,8 @@ class Loss(Struct, frozen=True, dict=True):
     is_error_probability: ClassVar[bool] = False
     """Whether it was fitted to be the probability of an error."""
 
-    @property
-    def drift_loss(self) -> Loss | None:
-        """The plain loss by which drift is looked for, where that is another: what was fitted to rows knows them."""
-        return None
+    drift_loss: ClassVar[Loss | None] = None
+    """The plain loss by which drift is looked for, where that is another: what was fitted to rows knows them."""
 
     is_cost: ClassVar[bool] = False
     """Whether a row with a label has a realised cost."""

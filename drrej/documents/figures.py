@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -47,23 +47,22 @@ from drrej.documents.document import (
 from drrej.errors import GateError
 
 
-def check_interval(lower: float | None, upper: float | None) -> None:
-    """Raise unless both ends are there and in order, or neither is."""
-    if (lower is None) != (upper is None):
-        raise ValueError("an interval has two ends or none")
-    if lower is not None and upper is not None and lower > upper:
-        raise ValueError("the lower end of an interval is above its upper end")
+class WithInterval(Stored, frozen=True, kw_only=True):
+    """Figures with a `lower` and an `upper` end: both are there and in order, or neither is."""
+
+    def __post_init__(self: Any) -> None:
+        if (self.lower is None) != (self.upper is None):
+            raise ValueError("an interval has two ends or none")
+        if self.lower is not None and self.lower > self.upper:
+            raise ValueError("the lower end of an interval is above its upper end")
 
 
-class Spread(Stored, frozen=True, kw_only=True):
+class Spread(WithInterval, frozen=True, kw_only=True):
     """A number with its interval, of 95 % unless it says otherwise; None where they are undefined."""
 
     value: float | None
     lower: Annotated[float | None, about("lower end of its interval")]
     upper: Annotated[float | None, about("upper end of its interval")]
-
-    def __post_init__(self) -> None:
-        check_interval(self.lower, self.upper)
 
 
 class Change(Spread, frozen=True, kw_only=True):
@@ -101,7 +100,7 @@ class PointFigure(Proportion, frozen=True, kw_only=True):
     errors: Annotated[Count, about("as the number of errors among them", "lower", NONE)]
 
 
-class CurvePoint(Stored, frozen=True, kw_only=True):
+class CurvePoint(WithInterval, frozen=True, kw_only=True):
     """Accuracy at one coverage, which may be that of one tau of (0, 1]."""
 
     tau: Share | None = None
@@ -109,9 +108,6 @@ class CurvePoint(Stored, frozen=True, kw_only=True):
     accuracy: Share | None
     lower: Share | None
     upper: Share | None
-
-    def __post_init__(self) -> None:
-        check_interval(self.lower, self.upper)
 
 
 # What every report says about the dump and the decision
@@ -249,7 +245,7 @@ class TotalCost(Spread, frozen=True, kw_only=True):
         )
 
 
-class Promise(Stored, frozen=True, kw_only=True):
+class Promise(WithInterval, frozen=True, kw_only=True):
     """What was wanted of one figure (of one group, where each has its own cutoff), what came out, and the verdict.
 
     The interval is that of the verdict: 95 %, or what is left of it where several promises are judged together.
@@ -268,9 +264,6 @@ class Promise(Stored, frozen=True, kw_only=True):
     clip: Annotated[float | None, about("the most that the error of one row counts")] = None
     more_rows: Count | None = None
     """About how many labelled rows more would give a verdict, where there is none."""
-
-    def __post_init__(self) -> None:
-        check_interval(self.lower, self.upper)
 
 
 class Target(Stored, frozen=True, kw_only=True):

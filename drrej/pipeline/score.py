@@ -44,7 +44,7 @@ from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
 from drrej.data.labels import sortable_keys
-from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
+from drrej.documents.rejector import FITTED_METHODS, Calibration, Ratio, Rejector, Threshold
 from drrej.engines.protocol import PassSummary
 from drrej.errors import DumpError, OptionError
 
@@ -492,7 +492,7 @@ def seen_rows(rejector: Rejector, for_guarantee: bool = False) -> dict[str, Fing
         "threshold": rejector.threshold,
     }
     if for_guarantee:
-        steps = {"fit": rejector.ratio} | ({"calibrate": calibration} if calibration.is_fitted else {})
+        steps = {"fit": rejector.ratio} | ({"calibrate": calibration} if calibration.method in FITTED_METHODS else {})
     return {step: read_fingerprint(made.fingerprint, made.rows) for step, made in steps.items() if made is not None}
 
 

@@ -27,6 +27,7 @@ from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.promises import PromiseRows, by_class, choose_cutoffs, path_of
 from drrej.core.reuse import MOST_REPEATS, Fingerprint, repeats
 from drrej.core.thresholds import (
+    FIXED,
     REJECT_ALL,
     Rule,
     capped,
@@ -131,14 +132,16 @@ def choose_threshold(
         raise Infeasible(f"{verdict}; {remark}" if remark else str(verdict)) from None
     decision = asdict(groups[0] if by is None else _together(groups))
     del decision["group"]
-    finished = rejector.with_threshold(
+    finished = rejector.with_sections(
+        rejector.calibration,
+        rejector.ratio,
         Threshold(
             **decision,
             rule=replace(rule, method=rule.certified_by, reused=None if rule.confidence is None else reused),
-            fingerprint=columns["sketch"].fingerprint().text() if rule.uses_rows else None,
+            fingerprint=columns["sketch"].fingerprint().text() if rule.kind not in FIXED else None,
             by=by,
             groups=None if by is None else groups,
-        )
+        ),
     )
     listed = pa.concat_tables(tables) if tables else pa.table({})
     cautions = [doubt or (repeated if noticeable else UNNOTICEABLE), whole]
@@ -210,7 +213,7 @@ def _collect(
             columns["value"] = scored.cost
         if grouping is not None:
             columns["group"] = grouping.column(scored.block, scored.prediction)
-        if rule.uses_rows:
+        if rule.kind not in FIXED:
             columns["sketch"] = scored.sketch
         if rule.confidence is not None and not (rejector.is_scored and example is None):  # scores tie by nature
             columns["key"] = copy_keys(scored.block, example)
