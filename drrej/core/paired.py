@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from drrej.core import special
 from drrej.core.curves import Curve
 from drrej.core.intervals import CONFIDENCE, skewed_quantile
 from drrej.core.types import Booleans, Floats, Integers, Total
@@ -155,8 +156,6 @@ def _rule_out(differences: dict[str, Difference], new: Results, old: Results) ->
     The intervals allow for errors that were not seen. Which sign a difference has takes less, and a cut takes the true
     value away only where that is claimed wrongly.
     """
-    from drrej.core.special import stdtrit
-
     errors = min(np.count_nonzero(new.wrong), np.count_nonzero(old.wrong))
     if errors < LEAST_ERRORS:
         return
@@ -164,7 +163,7 @@ def _rule_out(differences: dict[str, Difference], new: Results, old: Results) ->
     for name, found in differences.items():
         value, low, high = found.value or 0.0, found.lower or 0.0, found.upper or 0.0
         variance = _sum(np.square(a[name] - b[name])) / new.losses.size**2 * errors / (errors - 1)
-        if abs(value) > stdtrit(errors - 1, 1.0 - _TAIL) * math.sqrt(variance):
+        if abs(value) > special.stdtrit(errors - 1, 1.0 - _TAIL) * math.sqrt(variance):
             differences[name] = Difference(value, *((max(low, 0.0), high) if value > 0 else (low, min(high, 0.0))))
 
 
@@ -318,8 +317,6 @@ def order_difference(losses: Floats, scores: Floats, right: int, compared: int =
     >>> ideal.upper < 0
     True
     """
-    from drrej.core.special import ndtri
-
     wrong = np.arange(losses.size) >= right
     order = np.lexsort((scores, losses, wrong))  # sums have the same bits for any order of the rows
     losses, scores = losses[order], scores[order]
@@ -327,6 +324,6 @@ def order_difference(losses: Floats, scores: Floats, right: int, compared: int =
         _row_influences(Results(values, wrong, ~wrong), None) for values in (losses, scores)
     )
     error = float(np.std(yours["augrc"] - mine["augrc"])) / math.sqrt(losses.size)
-    reach = float(ndtri(1.0 - (1.0 - CONFIDENCE) / 2 / compared)) * error
+    reach = float(special.ndtri(1.0 - (1.0 - CONFIDENCE) / 2 / compared)) * error
     value = theirs["augrc"] - ours["augrc"]
     return Difference(value, value - reach, value + reach)

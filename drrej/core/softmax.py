@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ Needs = frozenset[str]
 NOTHING: Needs = frozenset()
 
 
-class GapSums:
+class GapSums(SimpleNamespace):
     """The sums of each row at one beta, over all classes but the likeliest, as far as they were asked for."""
 
     odds: Floats
@@ -48,9 +49,6 @@ class GapSums:
     """Sum of e^2u."""
     runner_up: Floats
     """The largest e^u."""
-
-    def __init__(self, **sums: Floats) -> None:
-        self.__dict__ = sums
 
     @cached_property
     def log_weight(self) -> Floats:

@@ -21,7 +21,7 @@ from drrej.core.softmax import NOTHING
 from drrej.data.dump import Dump
 from drrej.documents.document import When
 from drrej.documents.figures import DEFAULT_POINTS, CoverageHere, Point, Proportion, Target
-from drrej.documents.gates import Gate, check_gate, near
+from drrej.documents.gates import Gate, check_gate, near, of_member
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import RegressionReport, Report, Reviews, WorstClass, WorstGroup
 from drrej.documents.words import accepted_scores
@@ -281,7 +281,7 @@ def check_gates(
     """
     for gate in gates:
         check_gate(gate, options.conditions(rejector))
-        kind, member = gate.member or ("", "")
+        _, kind, member = of_member(gate.metric) or ("", "", "")
         if rejector is not None and kind == "class":
             known = list(rejector.class_names or names or rejector.class_titles)
             if rejector.is_scored:
