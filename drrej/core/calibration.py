@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import field
 
-from drrej.core.softmax import GapSums
+from drrej.core.calibrators import Scores
 from drrej.core.types import Booleans, Floats, Integers, Sums, Total
 
 ECE_BINS = 15
@@ -54,10 +54,9 @@ class CalibrationTally(Sums, frozen=True):
         return {"nll": self.nll.mean(self.rows), "ece": ece, "brier": self.brier.mean(self.rows)}
 
 
-def calibration_tallies(
-    sums: GapSums, label_gap: Floats, right: Booleans, parts: Sequence[Booleans | None]
-) -> list[CalibrationTally]:
-    """The tallies of parts of some rows (None: of all), from gap sums, u of the label, and whether it is predicted."""
+def calibration_tallies(scores: Scores, labels: Integers, *parts: Booleans | None) -> list[CalibrationTally]:
+    """The tallies of parts of some rows (None: of all); the gap sums must have `squares`."""
+    sums, label_gap, right = scores.sums, scores.label_gaps(labels), scores.prediction == labels
     tallies = [CalibrationTally() for _ in parts]
     for start in range(0, right.size, _CACHED_ROWS):
         piece = slice(start, start + _CACHED_ROWS)

@@ -14,7 +14,6 @@ from typing import Literal, TypeVar
 import numpy as np
 from msgspec import Struct, field
 
-from drrej.core.calibration import CalibrationTally, calibration_tallies
 from drrej.core.reuse import content_keys, key_limit
 from drrej.core.softmax import NOTHING, ROW_MAJOR, GapSums, Needs, block_sums, label_gaps
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision, Stored, Sums, Total
@@ -65,10 +64,6 @@ class Scores(Struct, frozen=True):
                 behind = beta * (largest - self.largest[small]) + at.log_weight
                 log_odds[small] = np.where(largest == -np.inf, -np.inf, behind)
         return log_odds
-
-    def tallies(self, labels: Integers, *parts: Booleans | None) -> list[CalibrationTally]:
-        """What calibration figures of parts of the rows (None: of all) need; the gap sums must have `squares`."""
-        return calibration_tallies(self.sums, self.label_gaps(labels), self.prediction == labels, parts)
 
     def energy(self) -> Floats:
         """-T log sum exp(scores / T)."""

@@ -62,18 +62,14 @@ class Curve(Struct, frozen=True, dict=True):
         return int(self.wrong.size)
 
     @cached_property
-    def _points(self) -> tuple[Integers, Integers]:
-        return self._stretch(0, self.rows)
-
-    @property
     def accepted(self) -> Integers:
         """The rows accepted up to each distinct loss."""
-        return self._points[0]
+        return np.flatnonzero(np.append(self.ordered[1:] != self.ordered[:-1], True)) + 1
 
-    @property
+    @cached_property
     def errors(self) -> Integers:
         """The errors among them."""
-        return self._points[1]
+        return np.searchsorted(self.wrong, self.losses, side="right")
 
     @cached_property
     def losses(self) -> Floats:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 from msgspec import Struct
 
-from drrej.core.calibration import CalibrationTally
+from drrej.core.calibration import CalibrationTally, calibration_tallies
 from drrej.core.calibrators import (
     IDENTITY,
     MOST_CLASSES,
@@ -181,7 +181,7 @@ def _calibrate_scores(source: Source, dump: Dump, options: CalibrateOptions) -> 
         raise DumpError(f"{dump.parts[0].name}: {doubt}")
     name, fitted = choose_score_map(scores, wrong, lower, name)
     (after, before), labels = fitted.scores(scores), wrong.astype(np.int64)
-    was, now = (each.tallies(labels, None)[0].figures for each in (before, after))
+    was, now = (calibration_tallies(each, labels, None)[0].figures for each in (before, after))
     told = fitted.forms == ("share",)  # other scores are no probabilities before calibration
     return source.new_rejector(dump, options.precision).with_sections(
         Calibration(
@@ -218,7 +218,7 @@ def _first_look(block: Block, precision: Precision, limit: np.uint64) -> dict[st
     keys = row_keys(block, rows)
     chosen = np.flatnonzero(keys <= limit)
     sample = {"scores": [stored[chosen]], "labels": [labels[chosen]]}
-    (before,) = rows.tallies(labels, None)
+    (before,) = calibration_tallies(rows, labels, None)
     return {"before": before, "sketch": Sketch.of(keys, coarse_row_keys(block, rows)), "positives": positives, **sample}
 
 
@@ -245,4 +245,4 @@ def _chosen_floor(probabilities: AnyFloats, labels: Integers, positives: Positiv
 def _tally(calibrator: Calibrator, logits: AnyFloats, labels: Integers, precision: Precision) -> CalibrationTally:
     """Calibration figures under a calibrator."""
     calibrated, _ = calibrator.scores(logits, _FIGURES, precision)
-    return calibrated.tallies(labels, None)[0]
+    return calibration_tallies(calibrated, labels, None)[0]

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from drrej._version import __version__
-from drrej.core.calibration import ClasswiseTally
+from drrej.core.calibration import ClasswiseTally, calibration_tallies
 from drrej.core.curves import PER, Curve
 from drrej.core.drift import RatioSums
 from drrej.core.intervals import proportion
@@ -372,13 +372,13 @@ def _labelled_columns(scored: Scored, rivals: Rivals, classwise: bool) -> dict[s
     assert labels is not None
     known = labels >= 0
     chosen, kept = None if known.all() else known, scored.accepted & known
-    of_accepted, of_others = scored.calibrated.tallies(np.maximum(labels, 0), kept, known & ~kept)
+    of_accepted, of_others = calibration_tallies(scored.calibrated, np.maximum(labels, 0), kept, known & ~kept)
     number = np.min_scalar_type(classes)
     columns: dict[str, Any] = {
         "wrong": scored.wrong,
         "label": np.where(known, labels, classes).astype(number),
         "prediction": scored.prediction.astype(number),
-        "uncalibrated": scored.raw.tallies(np.maximum(labels, 0), chosen)[0],
+        "uncalibrated": calibration_tallies(scored.raw, np.maximum(labels, 0), chosen)[0],
         "all": of_accepted + of_others,
         "accepted rows": of_accepted,
         **rivals.columns_of(scored),

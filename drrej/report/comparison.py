@@ -97,8 +97,8 @@ def _cell(key: str, spread: Spread | None) -> str:
 
 def _tex(table: Table) -> str:
     """A table for LaTeX, with the rules of the package booktabs."""
-    lines = [" & ".join("".join(_TEX.get(sign, sign) for sign in cell) for cell in row) for row in table.rows]
-    header = " & ".join("".join(_TEX.get(sign, sign) for sign in cell) for cell in table.header)
+    cells = [["".join(_TEX.get(sign, sign) for sign in cell) for cell in row] for row in (table.header, *table.rows)]
+    header, *lines = map(" & ".join, cells)
     columns = "l" + "r" * (len(table.header) - 1)
     body = " \\\\\n".join(lines)
     return (
