@@ -249,14 +249,9 @@ class Rule(Stored, frozen=True):
         return self.limits_errors or self.review_cost is not None or self.kind == "mean-cost" or not unlabelled
 
     @property
-    def limits_a_mean(self) -> bool:
-        """Whether the rule limits the mean of what accepted rows really lose."""
-        return self.kind in MEAN_RULES
-
-    @property
     def can_be_certified(self) -> bool:
         """Whether it can have a confidence."""
-        return self.limits_errors or self.limits_a_mean or self.kind in ("coverage", PROMISES)
+        return self.kind in (*ERROR_RULES, *MEAN_RULES, "coverage", PROMISES)
 
     @property
     def certified_by(self) -> str | None:
@@ -266,7 +261,7 @@ class Rule(Stored, frozen=True):
         if self.kind == "coverage":
             return COVERAGE_METHOD
         joint = self.coverage is not None or self.kind == PROMISES
-        return MEAN_METHOD if self.limits_a_mean else JOINT_METHOD if joint else RISK_METHOD
+        return MEAN_METHOD if self.kind in MEAN_RULES else JOINT_METHOD if joint else RISK_METHOD
 
     @property
     def limits_errors(self) -> bool:

@@ -375,23 +375,18 @@ def judge_goals(
             value, lower, upper = sampled(goal, (1.0 - CONFIDENCE) / 2 / len(found))
             verdict = verdict_on(lower, upper, wanted, goal.what == "accuracy")
             judged = _UNKNOWN if value is None else Judgement(value, lower, upper, None, verdict)
-        elif goal.reviewer_accuracy is not None and rows:
-            judged = _judge_overall(goal, hits, seen, len(found))
+        elif goal.reviewer_accuracy is not None and rows:  # errors among all rows; reviewers add to those of the model
+            wrong, rejected = 1.0 - goal.reviewer_accuracy, seen.rows - seen.accepted
+            counts = np.array([seen.accepted - hits, rejected, hits])
+            lower, upper = mean_interval(np.array([0.0, wrong, 1.0]), counts, (1.0 - CONFIDENCE) / 2 / len(found))
+            verdict = verdict_on(lower, upper, goal.limit, or_more=False)
+            judged = Judgement((hits + wrong * rejected) / seen.rows, lower, upper, None, verdict)
         elif goal.what == "accuracy":
             judged = judge_share(rows - hits, rows, wanted, claims=len(found))
         else:
             judged = judge_share(hits, rows, wanted, or_more=False, claims=len(found))
         promises.append(_promise(goal.what, wanted, goal.group, judged, 0 if sampled else rows, seen.rows))
     return _target(promises, confidence)
-
-
-def _judge_overall(goal: Goal, errors: int, seen: Counts, claims: int) -> Judgement:
-    """Errors among all rows, where reviewers are wrong in a share of the rejected ones."""
-    wrong, rejected = 1.0 - (goal.reviewer_accuracy or 1.0), seen.rows - seen.accepted
-    counts = np.array([seen.accepted - errors, rejected, errors])
-    lower, upper = mean_interval(np.array([0.0, wrong, 1.0]), counts, (1.0 - CONFIDENCE) / 2 / claims)
-    value = (errors + wrong * rejected) / seen.rows
-    return Judgement(value, lower, upper, None, verdict_on(lower, upper, goal.limit, or_more=False))
 
 
 def _judged(what: str, limit: float, counts: Counts, claims: int) -> Judgement:

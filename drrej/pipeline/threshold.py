@@ -28,6 +28,7 @@ from drrej.core.promises import PromiseRows, by_class, choose_cutoffs, path_of
 from drrej.core.reuse import MOST_REPEATS, Fingerprint, repeats
 from drrej.core.thresholds import (
     FIXED,
+    MEAN_RULES,
     REJECT_ALL,
     Rule,
     capped,
@@ -378,7 +379,7 @@ def decide(
             cutoff = None if cutoff is None or other is None else max(cutoff, other)
     elif costs is None:
         cutoff = choose_cutoff(rule, density, curve)
-    elif rule.limits_a_mean:
+    elif rule.kind in MEAN_RULES:
         cutoff = mean_cutoff(rule, costs, density.flat_start)
     else:
         cutoff = least_cost_cutoff(costs, rule.target, density)
@@ -391,7 +392,7 @@ def decide(
         accepted=accepted,
         coverage=accepted / curve.rows,
         accuracy=(accepted - errors) / accepted if rule.needs_labels and accepted else None,
-        mean=costs.below(cutoff)[1] if costs is not None and rule.limits_a_mean else None,
+        mean=costs.below(cutoff)[1] if costs is not None and rule.kind in MEAN_RULES else None,
     )
 
 

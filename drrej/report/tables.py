@@ -158,28 +158,17 @@ def _shares(report: Report, style: Style) -> Iterator[Table]:
     yield Table("proportions", "Coverage and accuracy", header, rows, remark)
     by = str(report.by)
     if report.per_group:
-        rows = [
-            [
-                group.group,
-                str(group.rows),
-                style.share(group.coverage.value),
-                *_spread(group.accuracy, style),
-                style.share(group.base_accuracy.value),
-            ]
-            for group in report.per_group
-        ]
+        rows = []
+        for group in report.per_group:
+            coverage, base = style.share(group.coverage.value), style.share(group.base_accuracy.value)
+            rows.append([group.group, str(group.rows), coverage, *_spread(group.accuracy, style), base])
         header = [by, "rows", "coverage", "accuracy", "95 % interval", "base accuracy"]
         yield Table("groups", f"By {by}", header, rows)
     if report.looks:
-        rows = [
-            [
-                look.group,
-                str(look.rows),
-                *_spread(look.coverage, DECIMALS),
-                *map(figure, (look.expected_accuracy, look.drift.distance, look.drift.p_value)),
-            ]
-            for look in report.looks[:_MOST_LOOKS]
-        ]
+        rows = []
+        for look in report.looks[:_MOST_LOOKS]:
+            figures = map(figure, (look.expected_accuracy, look.drift.distance, look.drift.p_value))
+            rows.append([look.group, str(look.rows), *_spread(look.coverage, DECIMALS), *figures])
         header = [by, "rows", "coverage", "95 % interval", "expected accuracy", "drift", "p-value"]
         number, left = len(report.looks), len(report.looks) - _MOST_LOOKS
         remark = f"drift since the fit, largest first; p-values are Bonferroni-corrected for {number} groups"
@@ -466,16 +455,11 @@ def _(cascade: Cascade, _: Style = DECIMALS) -> list[Table]:
     ways = [("this cascade", cascade.chosen), *((f"{way.stages[0]} alone", way) for way in cascade.alone)]
     alone = [[name, money(way.cost), percent(way.accuracy, 2), str(way.errors)] for name, way in ways]
     step = max(1, -(-len(cascade.frontier) // _MOST_PLANS))
-    plans = [
-        [
-            money(plan.cost) + (" *" if plan == cascade.chosen else ""),
-            percent(plan.accuracy, 2),
-            str(plan.errors),
-            " > ".join(plan.stages),
-        ]
-        for place, plan in enumerate(cascade.frontier)
-        if place % step == 0 or plan == cascade.chosen
-    ]
+    plans = []
+    for place, plan in enumerate(cascade.frontier):
+        if place % step == 0 or plan == cascade.chosen:
+            cost = money(plan.cost) + (" *" if plan == cascade.chosen else "")
+            plans.append([cost, percent(plan.accuracy, 2), str(plan.errors), " > ".join(plan.stages)])
     remark = "the plans that were tested, the safest first; * is the one that was chosen, the cheapest that passed"
     if cascade.confidence is None:
         remark = "plans that no other beats, the safest first; * is the one that was chosen"
