@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from msgspec.structs import replace
 
-from drrej.core.inputs import REASONS, WORDS, ScoreLook
+from drrej.core.inputs import DOUBTS, WORDS, ScoreLook
 from drrej.core.types import Floats
 from drrej.documents.rejector import Rejector as Document
 from drrej.errors import DrrejWarning, DumpError
@@ -68,7 +68,7 @@ def warn_of_probabilities(rows: Array, largest: Floats | None, levels: int) -> N
     """Warn the caller so many levels up when rows that are taken for logits look like something else."""
     kind = ScoreLook.of(rows, largest).kind()
     if kind != "logits":
-        warnings.warn(f"{REASONS[kind]}, but the rejector was made for logits", DrrejWarning, stacklevel=levels)
+        warnings.warn(f"{DOUBTS[kind][0]}, but the rejector was made for logits", DrrejWarning, stacklevel=levels)
 
 
 def as_columns(scores: Any) -> Array:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import numpy as np
 from msgspec import field
 
-from drrej.core.softmax import GapSums
+from drrej.core.calibrators import Scores
 from drrej.core.types import Booleans, Floats, Integers, Sums, Total
 
 ECE_BINS = 15
@@ -34,16 +34,6 @@ class CalibrationTally(Sums, frozen=True):
     bin_confidence: Integers = _NO_ROWS
 
     @property
-    def mean_nll(self) -> float | None:
-        """Mean negative log-likelihood; None when infinite or without rows."""
-        return self.nll.mean(self.rows)
-
-    @property
-    def mean_brier(self) -> float | None:
-        """Mean Brier score, summed over classes."""
-        return self.brier.mean(self.rows)
-
-    @property
     def mean_confidence(self) -> float | None:
         """Mean of max p: the accuracy that the probabilities promise."""
         return int(self.bin_confidence.sum()) / (self.rows * _CONFIDENCE_UNITS) if self.rows else None
@@ -54,18 +44,19 @@ class CalibrationTally(Sums, frozen=True):
         return int(self.bin_confidence[number]) / (rows * _CONFIDENCE_UNITS), int(self.bin_right[number]) / rows
 
     @property
-    def ece(self) -> float | None:
-        """Expected calibration error over 15 equal-width bins (a, b] of max p."""
-        if not self.rows:
-            return None
+    def figures(self) -> dict[str, float | None]:
+        """Mean NLL (None when infinite), ECE and mean Brier score, summed over classes; None without rows.
+
+        The expected calibration error is over 15 equal-width bins (a, b] of max p.
+        """
         gaps = (int(r) * _CONFIDENCE_UNITS - int(c) for r, c in zip(self.bin_right, self.bin_confidence, strict=True))
-        return sum(abs(gap) for gap in gaps) / (self.rows * _CONFIDENCE_UNITS)
+        ece = sum(map(abs, gaps)) / (self.rows * _CONFIDENCE_UNITS) if self.rows else None
+        return {"nll": self.nll.mean(self.rows), "ece": ece, "brier": self.brier.mean(self.rows)}
 
 
-def calibration_tallies(
-    sums: GapSums, label_gap: Floats, right: Booleans, parts: Sequence[Booleans | None]
-) -> list[CalibrationTally]:
-    """The tallies of parts of some rows (None: of all), from gap sums, u of the label, and whether it is predicted."""
+def calibration_tallies(scores: Scores, labels: Integers, *parts: Booleans | None) -> list[CalibrationTally]:
+    """The tallies of parts of some rows (None: of all); the gap sums must have `squares`."""
+    sums, label_gap, right = scores.sums, scores.label_gaps(labels), scores.prediction == labels
     tallies = [CalibrationTally() for _ in parts]
     for start in range(0, right.size, _CACHED_ROWS):
         piece = slice(start, start + _CACHED_ROWS)

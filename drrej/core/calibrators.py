@@ -14,7 +14,6 @@ from typing import Literal, TypeVar
 import numpy as np
 from msgspec import Struct, field
 
-from drrej.core.calibration import CalibrationTally, calibration_tallies
 from drrej.core.reuse import content_keys, key_limit
 from drrej.core.softmax import NOTHING, ROW_MAJOR, GapSums, Needs, block_sums, label_gaps
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision, Stored, Sums, Total
@@ -43,11 +42,6 @@ class Scores(Struct, frozen=True):
     ranked: GapSums | None = None
     """Those at the temperature that a learned loss ranks by, if it was known."""
 
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-        return int(self.values.shape[1])
-
     def label_gaps(self, labels: Integers) -> Floats:
         """U of the label: how far its score, after the scale, lies below the largest; at most 0."""
         with np.errstate(invalid="ignore", over="ignore"):
@@ -71,14 +65,9 @@ class Scores(Struct, frozen=True):
                 log_odds[small] = np.where(largest == -np.inf, -np.inf, behind)
         return log_odds
 
-    def tallies(self, labels: Integers, *parts: Booleans | None) -> list[CalibrationTally]:
-        """What calibration figures of parts of the rows (None: of all) need; the gap sums must have `squares`."""
-        return calibration_tallies(self.sums, self.label_gaps(labels), self.prediction == labels, parts)
-
     def energy(self) -> Floats:
         """-T log sum exp(scores / T)."""
-        energy: Floats = -(self.largest + np.log1p(self.sums.odds) / self.beta)
-        return energy
+        return -(self.largest + np.log1p(self.sums.odds) / self.beta)
 
     def powers(self, part: slice) -> Floats:
         """e^u of some rows, all classes: probabilities up to a factor. In float64, so a row's bits are its own."""

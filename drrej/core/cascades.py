@@ -36,11 +36,6 @@ class StageRows(Struct, frozen=True):
         """Number of rows."""
         return int(self.losses.shape[1])
 
-    @property
-    def stages(self) -> int:
-        """Number of stages."""
-        return int(self.losses.shape[0])
-
 
 Plan = tuple[float | None, ...]
 """Below which loss each stage answers: None where a stage is left out, infinity where it answers everything."""
@@ -84,7 +79,7 @@ def outcome(plan: Plan, rows: StageRows, costs: Sequence[float]) -> Outcome:
     ((2, 1), (1, 1), 0, 6.0)
     """
     stages = route(plan, rows.losses)
-    answered = np.bincount(stages, minlength=rows.stages)
+    answered = np.bincount(stages, minlength=len(rows.losses))
     left = rows.rows - np.concatenate([[0], np.cumsum(answered)[:-1]])
     reached = [0 if cutoff is None else int(count) for count, cutoff in zip(left, plan, strict=True)]
     errors = int(np.count_nonzero(rows.wrong[stages, np.arange(rows.rows)]))
@@ -94,17 +89,18 @@ def outcome(plan: Plan, rows: StageRows, costs: Sequence[float]) -> Outcome:
 
 def alone(rows: StageRows, costs: Sequence[float]) -> list[Outcome]:
     """Each stage answering everything."""
-    plans = [tuple(math.inf if s == stage else None for s in range(rows.stages)) for stage in range(rows.stages)]
+    stages = range(len(rows.losses))
+    plans = [tuple(math.inf if other == stage else None for other in stages) for stage in stages]
     return [outcome(plan, rows, costs) for plan in plans]
 
 
 def frontier(rows: StageRows, costs: Sequence[float]) -> list[Outcome]:
     """Plans that no other beats in cost and errors, from the one with the fewest errors to the cheapest."""
-    if rows.stages > MOST_STAGES:
-        raise OptionError(f"`stage`: a cascade has at most {MOST_STAGES} stages, here are {rows.stages}")
+    if len(rows.losses) > MOST_STAGES:
+        raise OptionError(f"`stage`: a cascade has at most {MOST_STAGES} stages, here are {len(rows.losses)}")
     found: list[tuple[float, int, Plan]] = []
-    for size in range(1, rows.stages + 1):
-        for chain in itertools.combinations(range(rows.stages), size):
+    for size in range(1, len(rows.losses) + 1):
+        for chain in itertools.combinations(range(len(rows.losses)), size):
             found += _plans(rows, costs, chain)
     found.sort(key=lambda entry: entry[:2])
     kept: list[Plan] = []
@@ -135,7 +131,7 @@ def _plans(rows: StageRows, costs: Sequence[float], chain: tuple[int, ...]) -> l
     cutoffs = np.array(np.unravel_index(best, tuple(grid.size for grid in grids))).T if deciding else [()] * best.size
     plans = []
     for number, places in zip(best, cutoffs, strict=True):
-        plan: list[float | None] = [None] * rows.stages
+        plan: list[float | None] = [None] * len(rows.losses)
         for stage, grid, at in zip(chain[:-1], grids, places, strict=True):
             plan[stage] = float(grid[at])
         plan[chain[-1]] = math.inf

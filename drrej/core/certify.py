@@ -349,8 +349,7 @@ def _virtual_reach(blocks: ErrorBlocks, ranks: Ranks, risk: float) -> Callable[[
                 most = np.minimum(failure - 1, end)
                 reached[inside] = np.where(most >= first, most, reached[inside])
                 level[inside] = np.where(failure > end, value, 0.0)
-        shares: Floats = np.append(0, ranks)[reached] / rows
-        return shares
+        return np.append(0, ranks)[reached] / rows
 
     return reach
 
@@ -595,5 +594,4 @@ def _as_shares(values: Floats, limit: float, delta: float) -> Floats:
         raise OptionError(f"`delta` {delta:g}: it must be above 0 and below 1")
     if values.size and not (float(values.min()) >= 0 and float(values.max()) <= limit):  # false for NaN too
         raise OptionError(f"the values must lie between 0 and `limit` {limit:g}")
-    scaled: Floats = values / limit
-    return scaled
+    return values / limit

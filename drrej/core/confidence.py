@@ -75,10 +75,6 @@ class ScoreMap(Stored, frozen=True):
     terms: tuple[ScoreTerm, ...]
     knots: tuple[tuple[float, float], ...] = ()
 
-    def inputs(self, scores: AnyFloats) -> list[Floats]:
-        """What the terms are made of (rows,), higher where a row is better."""
-        return _inputs(scores, self.forms, self.floors, self.lower)
-
     def outside(self, scores: AnyFloats) -> Booleans:
         """Which rows have a score that is not of the form that was fitted."""
         shares = scores[:, [form == "share" for form in self.forms]]
@@ -87,7 +83,8 @@ class ScoreMap(Stored, frozen=True):
     def log_odds(self, scores: AnyFloats) -> Floats:
         """The log-odds that each row is wrong."""
         odds = np.full(len(scores), -self.intercept)
-        for term, values in zip(self.terms, self.inputs(scores), strict=True):
+        inputs = _inputs(scores, self.forms, self.floors, self.lower)
+        for term, values in zip(self.terms, inputs, strict=True):
             held = values if term.low is None or term.high is None else np.clip(values, term.low, term.high)
             odds -= term.weight * (held - term.center)
         if not self.knots:
@@ -119,7 +116,7 @@ class ScoreMap(Stored, frozen=True):
         after = _as_scores(self.log_odds(scores))
         if self.forms != ("share",):
             return after, after
-        ln_p, minus_ln_q = self.inputs(scores)
+        ln_p, minus_ln_q = _inputs(scores, self.forms, self.floors, self.lower)
         return after, _as_scores(-(ln_p + minus_ln_q))
 
 
@@ -134,6 +131,7 @@ def _as_scores(log_odds: Floats) -> Scores:
 def _inputs(
     scores: AnyFloats, forms: Sequence[Form], floors: Sequence[tuple[float, float]], lower: bool
 ) -> list[Floats]:
+    """What the terms are made of (rows,), higher where a row is better."""
     found: list[Floats] = []
     for form, (least, most), column in zip(forms, floors, scores.T, strict=True):
         values = column.astype(np.float64)
@@ -229,17 +227,11 @@ def choose_score_map(scores: AnyFloats, wrong: Booleans, lower: bool, name: str)
     if scores.shape[1] > 1:
         name = "logistic"
     elif name == "auto":
-        names = [each for each in SCORE_CALIBRATORS if _is_for(each, scores)]
-        name = "logistic"
+        is_for = {"logistic": True, "beta": forms_of(scores) == ("share",), "isotonic": len(scores) >= ISOTONIC_ROWS}
+        names, name = [each for each in SCORE_CALIBRATORS if is_for[each]], "logistic"
         if len(scores) >= 2 * FOLDS:
             name = choose_calibrator({each: _held_out(scores, wrong, lower, each) for each in names})
     return name, fit_scores(scores, wrong, lower, name)
-
-
-def _is_for(name: str, scores: AnyFloats) -> bool:
-    if name == "beta":
-        return forms_of(scores) == ("share",)
-    return name == "logistic" or len(scores) >= ISOTONIC_ROWS
 
 
 def _held_out(scores: AnyFloats, wrong: Booleans, lower: bool, name: str) -> Floats:

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
+from collections.abc import Callable
 from fractions import Fraction
 from functools import cached_property
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -62,18 +64,14 @@ class Curve(Struct, frozen=True, dict=True):
         return int(self.wrong.size)
 
     @cached_property
-    def _points(self) -> tuple[Integers, Integers]:
-        return self._stretch(0, self.rows)
-
-    @property
     def accepted(self) -> Integers:
         """The rows accepted up to each distinct loss."""
-        return self._points[0]
+        return np.flatnonzero(np.append(self.ordered[1:] != self.ordered[:-1], True)) + 1
 
-    @property
+    @cached_property
     def errors(self) -> Integers:
         """The errors among them."""
-        return self._points[1]
+        return np.searchsorted(self.wrong, self.losses, side="right")
 
     @cached_property
     def losses(self) -> Floats:
@@ -288,24 +286,10 @@ def coverage_at_risk(curve: Curve, limit: Fraction) -> tuple[float, float]:
     if limit >= 1:
         return 1.0, 1.0
     risk, rows = float(limit), curve.rows
-    surely, perhaps = _certified(curve, risk), _last_not_rejected(curve, risk)
+    surely, falling = _certified(curve, risk), curve.accepted[::-1]
     lower = 1.0 if surely == rows else lower_bound(surely, rows, _RANK_LEVEL)
-    return lower, upper_bound(perhaps, rows, _RANK_LEVEL)
-
-
-def _last_not_rejected(curve: Curve, risk: float) -> int:
-    """Rows of the largest set that may have a risk of at most `risk`; 0 if there is none."""
-    accepted, errors = curve.accepted, curve.errors
-    starts = np.arange(0, accepted.size, _PIECE)
-    lasts = np.minimum(starts + _PIECE, accepted.size) - 1
-    # fewer errors than any, more rows than any: where that is rejected, so is every point of the piece
-    possible = at_least(errors[starts], accepted[lasts], risk) > _RISK_LEVEL
-    for start in starts[possible][::-1]:
-        piece = slice(start, start + _PIECE)
-        held = np.flatnonzero(at_least(errors[piece], accepted[piece], risk) > _RISK_LEVEL)
-        if held.size:
-            return int(accepted[start + held[-1]])
-    return 0
+    last = _first_above(falling, curve.errors[::-1], risk, at_least, _RISK_LEVEL)  # that is not rejected
+    return lower, upper_bound(0 if last is None else int(falling[last]), rows, _RANK_LEVEL)
 
 
 def _certified(curve: Curve, risk: float) -> int:
@@ -320,19 +304,25 @@ def _certified(curve: Curve, risk: float) -> int:
     for rows in starts:
         point = int(np.searchsorted(accepted, rows, side="right")) - 1  # rows below the next loss
         if point >= 0 and at_most(errors[point], accepted[point], risk) <= level / len(starts):
-            return int(accepted[_first_failing(accepted, errors, risk, point + 1) - 1])
+            failing = _first_above(accepted[point + 1 :], errors[point + 1 :], risk, at_most, _RISK_LEVEL / 2)
+            return int(accepted[-1 if failing is None else point + failing])
     return 0
 
 
-def _first_failing(accepted: Integers, errors: Integers, risk: float, first: int) -> int:
-    """The first point from `first` on that is not certified at the level of a run; their number if each is."""
-    starts = np.arange(first, accepted.size, _PIECE)
+def _first_above(
+    accepted: Integers, errors: Integers, risk: float, chance: Callable[..., Any], level: float
+) -> int | None:
+    """The first point whose chance is above a level: `at_most` of growing sets, `at_least` of shrinking ones.
+
+    A piece is passed over where the errors of its last point among the rows of its first, which would have a larger
+    chance than any of its points, are not above the level either.
+    """
+    starts = np.arange(0, accepted.size, _PIECE)
     lasts = np.minimum(starts + _PIECE, accepted.size) - 1
-    # more errors than any, fewer rows than any: where that is certified, so is every point of the piece
-    possible = at_most(errors[lasts], accepted[starts], risk) > _RISK_LEVEL / 2
+    possible = chance(errors[lasts], accepted[starts], risk) > level
     for start in starts[possible]:
         piece = slice(start, start + _PIECE)
-        failing = np.flatnonzero(at_most(errors[piece], accepted[piece], risk) > _RISK_LEVEL / 2)
-        if failing.size:
-            return int(start + failing[0])
-    return int(accepted.size)
+        above = np.flatnonzero(chance(errors[piece], accepted[piece], risk) > level)
+        if above.size:
+            return int(start + above[0])
+    return None

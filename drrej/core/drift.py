@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct, field
 from numpy.typing import NDArray
 
+from drrej.core import special
 from drrej.core.curves import Curve
 from drrej.core.intervals import skewed_tails
 from drrej.core.types import Floats, Sums, Total
@@ -40,23 +41,21 @@ def loss_shift(points: Curve, quantiles: Sequence[float], fit_rows: int) -> dict
     Quantile number i is the fitted loss of rank k_i, so at least k_i + 1 fitted rows are at or below it and at most
     k_i are below it: both hold with ties too.
     """
-    from drrej.core.special import kolmogorov
-
     known = np.asarray(quantiles, np.float64)
     rank = ranks(known.size, fit_rows)
     below = np.searchsorted(points.ordered, known, "left") / points.rows
     up_to = np.searchsorted(points.ordered, known, "right") / points.rows
     distance = float(max(np.max((rank + 1) / fit_rows - up_to), np.max(below - rank / fit_rows), 0.0))
     scale = math.sqrt(points.rows * fit_rows / (points.rows + fit_rows))
-    return {"distance": distance, "p_value": float(kolmogorov(distance * scale))}
+    return {"distance": distance, "p_value": float(special.kolmogorov(distance * scale))}
 
 
 class RatioMoments(Struct, frozen=True):
-    """The ratio on some rows: its mean, variance and third central moment (None: not known)."""
+    """The ratio on some rows: its mean, variance and third central moment (None: not known, or infinite)."""
 
     rows: int
-    mean: float
-    variance: float
+    mean: float | None
+    variance: float | None
     third: float | None = None
 
 
@@ -78,21 +77,16 @@ class RatioSums(Sums, frozen=True):
             square = np.square(apart)
             return cls(Total.of(apart), Total.of(square), Total.of(square * apart))
 
-    def mean(self, rows: int) -> float | None:
-        """The mean ratio of so many rows; None if it is infinite."""
-        off = self.first.mean(rows)
-        return None if off is None else 1.0 + off
-
-    def moments(self, rows: int) -> RatioMoments | None:
-        """The moments over so many rows; None if mean or variance are not finite."""
+    def moments(self, rows: int) -> RatioMoments:
+        """The moments over so many rows."""
         off, square, cube = (powers.mean(rows) for powers in (self.first, self.second, self.third))
         if off is None or square is None:
-            return None
+            return RatioMoments(rows, None if off is None else 1.0 + off, None)
         third = None if cube is None else cube - 3.0 * off * square + 2.0 * off**3
         return RatioMoments(rows, 1.0 + off, max(square - off * off, 0.0), third)
 
 
-def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str, float | None]:
+def ratio_shift(new: RatioMoments, fit: RatioMoments) -> dict[str, float | None]:
     """The mean ratio on new rows, 1 in expectation without drift, and the chance of one as far from 1 without drift.
 
     The ratio was normalised on the N fitted rows, so the mean of the M new ones minus 1 is a difference of two means.
@@ -102,10 +96,8 @@ def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str,
     carried over to a gamma distribution of this skewness, and at least the smallest that a permutation of the rows
     could give, 1 / binomial(M + N, M). Without finite moments there is none.
     """
-    from drrej.core.special import ndtri_exp, stdtr
-
-    if new is None or fit is None:
-        return {"mean": None if new is None else new.mean, "std_error": None, "p_value": None}
+    if new.mean is None or new.variance is None or fit.variance is None:
+        return {"mean": new.mean, "std_error": None, "p_value": None}
     rows, degrees = new.rows + fit.rows, new.rows + fit.rows - 2
     pooled = (new.rows * new.variance + fit.rows * fit.variance) / max(degrees, 1)
     share = 1.0 / new.rows + 1.0 / fit.rows
@@ -118,8 +110,8 @@ def ratio_shift(new: RatioMoments | None, fit: RatioMoments | None) -> dict[str,
         third = sum(count * value for count, value in known) / max(sum(count for count, _ in known), 1)
         unequal = (1.0 / new.rows**2 - 1.0 / fit.rows**2) / share**1.5
         t, skewness = (new.mean - 1.0) / error, third / pooled / math.sqrt(pooled) * unequal
-        tail = float(stdtr(degrees, -abs(t)))  # if the rows were not skewed
-        z = -float(ndtri_exp(math.log(tail))) if tail > 0.0 else abs(t)
+        tail = float(special.stdtr(degrees, -abs(t)))  # if the rows were not skewed
+        z = -float(special.ndtri_exp(math.log(tail))) if tail > 0.0 else abs(t)
         p_value = 2.0 * min(skewed_tails(skewness, math.copysign(z, t)))
     return {"mean": new.mean, "std_error": error, "p_value": min(max(p_value, least), 1.0)}
 

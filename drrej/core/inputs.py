@@ -182,8 +182,7 @@ def row_sums(values: Floats) -> Floats:
         np.subtract(scaled, high, out=scaled)
         np.multiply(scaled, unit, out=scaled)
         low = np.rint(scaled, out=scaled)
-        sums: Floats = (high @ ones + low @ ones / unit) / unit  # a product with ones is the quickest sum of short rows
-    return sums
+        return (high @ ones + low @ ones / unit) / unit  # a product with ones is the quickest sum of short rows
 
 
 def _divide(values: Floats, divisors: Floats, verdicts: NDArray[np.uint8]) -> None:
@@ -265,29 +264,35 @@ _PERCENT = 2.0
 _EXACT = 1e-3
 """Rows of logits hardly ever sum to 1 within this: where one in 50 does, these are of another kind than the others."""
 
-REASONS: dict[Kind, str] = {
-    "mixed": "some rows lie in [0, 1] and sum to 1, as probabilities do, and others do not",
-    "probabilities": "rows lie in [0, 1] and sum to 1, so these are probabilities, not logits",
-    "unit interval": "scores lie in [0, 1], as probabilities do, but rows do not sum to 1",
-    "scaled": "rows are not negative and sum to 100 or are whole numbers: percentages or counts, not logits",
-}
-BINARY_REASONS: dict[Kind, str] = {
-    "probabilities": "scores lie in [0, 1], as a probability of class 1 does",
-    "scaled": "no score is negative, so every row would be of class 1: percentages or counts, not logits",
-}
-REMEDIES: dict[Kind, str] = {
-    "mixed": "store all rows in one kind, or pass `input=logits` if they really are logits",
-    "probabilities": "pass `input=probs`, or `input=logits` if they really are logits",
-    "unit interval": (
-        "pass `input=logits` if they are logits, or `input=probs` with `normalize=True` if each is a probability "
-        "of its own class"
+DOUBTS: dict[Kind, tuple[str, str]] = {
+    "mixed": (
+        "some rows lie in [0, 1] and sum to 1, as probabilities do, and others do not",
+        "store all rows in one kind, or pass `input=logits` if they really are logits",
     ),
-    "scaled": "pass `input=probs` with `normalize=True`, or `input=logits` if they really are logits",
+    "probabilities": (
+        "rows lie in [0, 1] and sum to 1, so these are probabilities, not logits",
+        "pass `input=probs`, or `input=logits` if they really are logits",
+    ),
+    "unit interval": (
+        "scores lie in [0, 1], as probabilities do, but rows do not sum to 1",
+        "pass `input=logits` if they are logits, or `input=probs` with `normalize=True` if each is a probability of "
+        "its own class",
+    ),
+    "scaled": (
+        "rows are not negative and sum to 100 or are whole numbers: percentages or counts, not logits",
+        "pass `input=probs` with `normalize=True`, or `input=logits` if they really are logits",
+    ),
 }
-BINARY_REMEDIES: dict[Kind, str] = {
-    "probabilities": REMEDIES["probabilities"],
-    "scaled": "store them as probabilities in [0, 1], or pass `input=logits` if they really are logits",
+"""Why scores of such a kind are not taken as logits, and what to do."""
+
+BINARY_DOUBTS: dict[Kind, tuple[str, str]] = {
+    "probabilities": ("scores lie in [0, 1], as a probability of class 1 does", DOUBTS["probabilities"][1]),
+    "scaled": (
+        "no score is negative, so every row would be of class 1: percentages or counts, not logits",
+        "store them as probabilities in [0, 1], or pass `input=logits` if they really are logits",
+    ),
 }
+"""The same for one score per row."""
 
 
 class ScoreLook(Sums, frozen=True, order=True):
@@ -321,12 +326,15 @@ class ScoreLook(Sums, frozen=True, order=True):
             positive = found.min(axis=1) >= 0 if found.size else np.zeros(likely.size, bool)
             tops = largest[likely[positive]]
             found, small = found[positive], tops <= 1.0 + _KIND_SLACK
-        off = np.abs(row_sums(found[small].astype(np.float64)) - 1.0)
+        off, large = np.abs(row_sums(found[small].astype(np.float64)) - 1.0), found[~small]
+        with np.errstate(over="ignore"):
+            percentages = np.abs(large.sum(axis=1, dtype=np.float64) - 100.0) <= _PERCENT
+        whole = (large == np.rint(large)).all(axis=1)
         return cls(
             rows=int(np.count_nonzero(finite)),
             inside=int(np.count_nonzero(small)),
             summing=int(np.count_nonzero(off <= _ROUNDED)),
-            scaled=_scaled_rows(found[~small]),
+            scaled=int(np.count_nonzero(percentages | whole)),
             exact=int(np.count_nonzero((off <= _EXACT) & (tops[small] < 1.0))),  # logits may be 0 and 1
         )
 
@@ -370,16 +378,6 @@ def _without_negative(scores: AnyFloats, rows: NDArray[np.intp]) -> NDArray[np.i
     return rows
 
 
-def _scaled_rows(rows: AnyFloats) -> int:
-    """How many of these rows, none of them negative, sum to 100 or are whole numbers."""
-    if not rows.size:
-        return 0
-    with np.errstate(over="ignore"):
-        percentages = np.abs(rows.sum(axis=1, dtype=np.float64) - 100.0) <= _PERCENT
-    whole = (rows == np.rint(rows)).all(axis=1)
-    return int(np.count_nonzero(percentages | whole))
-
-
 def are_log_probabilities(scores: AnyFloats) -> NDArray[np.bool_]:
     """Which rows (rows x classes) are logarithms of probabilities: their exponentials sum to 1.
 
@@ -390,8 +388,7 @@ def are_log_probabilities(scores: AnyFloats) -> NDArray[np.bool_]:
     """
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         exponentials = np.exp(np.minimum(scores.astype(np.float64), 1.0))
-        fit: NDArray[np.bool_] = np.abs(row_sums(exponentials) - 1.0) <= LOG_TOLERANCE
-    return fit
+        return np.abs(row_sums(exponentials) - 1.0) <= LOG_TOLERANCE
 
 
 TOLERATED = 2.0
@@ -452,8 +449,7 @@ def floored_logits(probabilities: AnyFloats, floor: float) -> Floats:
     """
     raised = floored(probabilities, floor)
     with np.errstate(divide="ignore"):
-        logits: Floats = np.log(raised, out=raised)
-    return logits
+        return np.log(raised, out=raised)
 
 
 def choose_floor(nll: Callable[[float], float], rows: int, classes: int, smallest: float) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from drrej.core import special
 from drrej.core.types import Floats
 
 CONFIDENCE = 0.95
@@ -33,25 +34,19 @@ def proportion(hits: int, rows: int, independent: float = 1.0, claims: int = 1) 
 
 def at_most(errors: Any, rows: Any, rate: float) -> Any:
     """P(Bin(rows, rate) <= errors), of numbers or arrays."""
-    from drrej.core.special import betainc
-
-    inside = betainc(np.maximum(np.subtract(rows, errors), 1), np.maximum(errors, 0) + 1, 1.0 - rate)
+    inside = special.betainc(np.maximum(np.subtract(rows, errors), 1), np.maximum(errors, 0) + 1, 1.0 - rate)
     return np.where(np.less(errors, 0), 0.0, np.where(np.less(errors, rows), inside, 1.0))
 
 
 def at_least(hits: Any, rows: Any, rate: float) -> Any:
     """P(Bin(rows, rate) >= hits), of numbers or arrays."""
-    from drrej.core.special import betainc
-
-    inside = betainc(np.maximum(hits, 1), np.maximum(np.subtract(rows, hits), 0) + 1, rate)
+    inside = special.betainc(np.maximum(hits, 1), np.maximum(np.subtract(rows, hits), 0) + 1, rate)
     return np.where(np.less_equal(hits, 0), 1.0, np.where(np.less_equal(hits, rows), inside, 0.0))
 
 
 def lower_bound(hits: float, rows: float, delta: float) -> float:
     """Exact Clopper-Pearson lower bound on a rate at confidence 1 - delta."""
-    from drrej.core.special import betaincinv
-
-    return float(betaincinv(hits, rows - hits + 1, delta)) if hits > 0 else 0.0
+    return float(special.betaincinv(hits, rows - hits + 1, delta)) if hits > 0 else 0.0
 
 
 def upper_bound(errors: float, rows: float, delta: float) -> float:
@@ -61,11 +56,9 @@ def upper_bound(errors: float, rows: float, delta: float) -> float:
 
 def upper_bounds(errors: NDArray[np.int64], rows: NDArray[np.int64], deltas: Floats) -> Floats:
     """The bounds of many counts, each at its own delta; 1 where delta is 0."""
-    from drrej.core.special import betaincinv
-
     inside = (errors < rows) & (deltas > 0)
     bounds = np.ones(errors.size)
-    bounds[inside] = betaincinv(errors[inside] + 1, rows[inside] - errors[inside], 1.0 - deltas[inside])
+    bounds[inside] = special.betaincinv(errors[inside] + 1, rows[inside] - errors[inside], 1.0 - deltas[inside])
     return bounds
 
 
@@ -170,12 +163,10 @@ def sampled_share(
 
 def _chernoff(mean: float, rows: int, level: float, end: float) -> float:
     """The rate towards an end from which a mean of so many rows departs so far with a chance of at most `level`."""
-    from drrej.core.special import xlogy
-
     inside, outside = mean, end
     for _ in range(_STEPS):
         middle = 0.5 * (inside + outside)
-        likely = xlogy(mean, mean / middle) + xlogy(1.0 - mean, (1.0 - mean) / (1.0 - middle))
+        likely = special.xlogy(mean, mean / middle) + special.xlogy(1.0 - mean, (1.0 - mean) / (1.0 - middle))
         inside, outside = (middle, outside) if rows * likely <= -math.log(level) else (inside, middle)
     return outside
 
@@ -192,23 +183,19 @@ def skewed_quantile(skewness: float, q: float) -> float:
     >>> round(1.0 + skewed_quantile(2.0, 0.975), 4)  # a standard exponential: -ln 0.025
     3.6889
     """
-    from drrej.core.special import gammaincinv, ndtri
-
     if abs(skewness) < _NORMAL_BELOW:
-        return float(ndtri(q))
+        return float(special.ndtri(q))
     shape = 4.0 / (skewness * skewness)
     if skewness > 0:
-        return (float(gammaincinv(shape, q)) - shape) / math.sqrt(shape)
-    return (shape - float(gammaincinv(shape, 1.0 - q))) / math.sqrt(shape)
+        return (float(special.gammaincinv(shape, q)) - shape) / math.sqrt(shape)
+    return (shape - float(special.gammaincinv(shape, 1.0 - q))) / math.sqrt(shape)
 
 
 def skewed_tails(skewness: float, z: float) -> tuple[float, float]:
     """The chances of a value of at most z and of at least z, of the same distribution."""
-    from drrej.core.special import gammainc, gammaincc, ndtr
-
     if abs(skewness) < _NORMAL_BELOW:
-        return float(ndtr(z)), float(ndtr(-z))
+        return float(special.ndtr(z)), float(special.ndtr(-z))
     shape = 4.0 / (skewness * skewness)
     x = max(shape + math.copysign(z, skewness * z) * math.sqrt(shape), 0.0)
-    below, above = float(gammainc(shape, x)), float(gammaincc(shape, x))
+    below, above = float(special.gammainc(shape, x)), float(special.gammaincc(shape, x))
     return (below, above) if skewness > 0 else (above, below)

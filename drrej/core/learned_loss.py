@@ -52,14 +52,17 @@ def learn(scores: Scores, labels: Integers) -> Loss:
         return PLAIN["zero-one"]
     first = slice(SCALE_ROWS)
     scale, share = choose_scale(scores.values[first], scores.beta, labels[first], scores.precision)
-    base, noise = _within(scores.log_odds(scale)), Noise(share, scores.classes)
+    base, noise = _within(scores.log_odds(scale)), Noise(share, scores.values.shape[1])
     ones = np.ones((1, base.size))
     alone = solve(base, ones, prediction, wrong, noise)
     variance = class_variance(base + alone[0], prediction, wrong, noise)
     most = min(MOST_CORRECTION, _MOST_SPREAD * float(base.std()))
     terms = np.clip(solve(base, ones, prediction, wrong, noise, variance)[1:], -most, most)
     order = base + terms[prediction] if terms.size else base
-    return LearnedLoss(ErrorModel(scale, *_by_labels(order, wrong), tuple(map(float, terms))))
+    # A line that makes the loss the chance of an error by the labels. These may be wrong, but nothing else tells how
+    # many errors there are. The slope is drawn to 1 and stays above 0, so that rows keep their order.
+    intercept, more = solve(order, np.stack([ones[0], order]), prediction, wrong, Noise(0.0, 2)).tolist()
+    return LearnedLoss(ErrorModel(scale, intercept, max(0.05, 1.0 + more), tuple(terms.tolist())))
 
 
 def choose_scale(values: AnyFloats, beta: float, labels: Integers, precision: Precision) -> tuple[float, float]:
@@ -173,13 +176,3 @@ def solve(
 def _within(log_odds: Floats) -> Floats:
     """Log-odds that are numbers: a row that cannot be wrong (its odds have underflown to 0) has -inf."""
     return np.clip(log_odds, -_FARTHEST, _FARTHEST)
-
-
-def _by_labels(order: Floats, wrong: Booleans) -> tuple[float, float]:
-    """The intercept and slope by which the loss is the chance of an error by the labels; rows keep their order.
-
-    These may be wrong, but nothing else tells how many errors there are. The slope is drawn to 1 and stays above 0.
-    """
-    inputs = np.stack([np.ones(order.size), order])
-    intercept, more = solve(order, inputs, np.zeros(order.size, np.int64), wrong, Noise(0.0, 2))
-    return float(intercept), max(0.05, 1.0 + float(more))

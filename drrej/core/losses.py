@@ -66,10 +66,8 @@ class Loss(Struct, frozen=True, dict=True):
     is_error_probability: ClassVar[bool] = False
     """Whether it was fitted to be the probability of an error."""
 
-    @property
-    def drift_loss(self) -> Loss | None:
-        """The plain loss by which drift is looked for, where that is another: what was fitted to rows knows them."""
-        return None
+    drift_loss: ClassVar[Loss | None] = None
+    """The plain loss by which drift is looked for, where that is another: what was fitted to rows knows them."""
 
     is_cost: ClassVar[bool] = False
     """Whether a row with a label has a realised cost."""
@@ -231,8 +229,7 @@ class CostLoss(Loss, frozen=True, dict=True):
 
     def realised(self, prediction: Integers, labels: Integers) -> Floats:
         """The cost of each row's action, given its true class."""
-        realised: Floats = self.by_action[prediction, labels]
-        return realised
+        return self.by_action[prediction, labels]
 
     def check(self, classes: int) -> None:
         """The matrix must be square, with a row for each class, and no cost negative."""
@@ -249,8 +246,7 @@ def error_probability(log_odds: Floats) -> Floats:
         return (odds if log_odds < 0 else 1.0) / (1.0 + odds)
     with np.errstate(over="ignore", under="ignore"):
         odds = np.exp(-np.abs(log_odds))
-        probability: Floats = np.where(log_odds < 0, odds, 1.0) / (1.0 + odds)
-    return probability
+        return np.where(log_odds < 0, odds, 1.0) / (1.0 + odds)
 
 
 MOST_CORRECTION = 0.7

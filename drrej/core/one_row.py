@@ -31,11 +31,6 @@ class Unusual(Exception):  # noqa: N818 - no error: `row_scores` tells that a bl
 class RowScores(Scores, frozen=True):
     """The scores of one row: `values` (classes,), and numbers in place of arrays."""
 
-    @property
-    def classes(self) -> int:
-        """Number of classes."""
-        return int(self.values.size)
-
     def log_odds(self, scale: float) -> Any:
         """As those of rows."""
         beta, place = self.beta * scale, int(self.prediction)

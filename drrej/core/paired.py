@@ -12,6 +12,7 @@ import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
+from drrej.core import special
 from drrej.core.curves import Curve
 from drrej.core.intervals import CONFIDENCE, skewed_quantile
 from drrej.core.types import Booleans, Floats, Integers, Total
@@ -91,7 +92,7 @@ def proportion_difference(only_new: int, only_old: int, rows: int) -> Difference
     def spread(more: int) -> Spread:
         kinds = np.array([only_new + (more > 0), only_old + (more < 0), rows - only_new - only_old])
         mean = int(kinds[0] - kinds[1]) / int(kinds.sum())
-        return _of_kinds(mean, kinds, np.array([1.0, -1.0, 0.0]) - mean)
+        return Spread.of(mean, _powers(kinds, np.array([1.0, -1.0, 0.0]) - mean), int(kinds.sum()))
 
     return _interval(spread(0).mean, spread(-1), spread(1))
 
@@ -117,12 +118,7 @@ def _accuracy(states: Integers, more: int) -> Spread:
         means.append(int(kinds[1]) / kept)
         influence.append(np.array([0.0, int(kinds[2]) / kept, -int(kinds[1]) / kept]) * (rows / kept))
     differences = influence[0][:, None] - influence[1][None, :]
-    return _of_kinds(means[0] - means[1], counts.ravel(), differences.ravel())
-
-
-def _of_kinds(mean: float, counts: Integers, influence: Floats) -> Spread:
-    squares = counts * influence * influence
-    return Spread.of(mean, float(squares.sum()), float((squares * influence).sum()), int(counts.sum()))
+    return Spread.of(means[0] - means[1], _powers(counts.ravel(), differences.ravel()), rows)
 
 
 # Areas
@@ -155,8 +151,6 @@ def _rule_out(differences: dict[str, Difference], new: Results, old: Results) ->
     The intervals allow for errors that were not seen. Which sign a difference has takes less, and a cut takes the true
     value away only where that is claimed wrongly.
     """
-    from drrej.core.special import stdtrit
-
     errors = min(np.count_nonzero(new.wrong), np.count_nonzero(old.wrong))
     if errors < LEAST_ERRORS:
         return
@@ -164,7 +158,7 @@ def _rule_out(differences: dict[str, Difference], new: Results, old: Results) ->
     for name, found in differences.items():
         value, low, high = found.value or 0.0, found.lower or 0.0, found.upper or 0.0
         variance = _sum(np.square(a[name] - b[name])) / new.losses.size**2 * errors / (errors - 1)
-        if abs(value) > stdtrit(errors - 1, 1.0 - _TAIL) * math.sqrt(variance):
+        if abs(value) > special.stdtrit(errors - 1, 1.0 - _TAIL) * math.sqrt(variance):
             differences[name] = Difference(value, *((max(low, 0.0), high) if value > 0 else (low, min(high, 0.0))))
 
 
@@ -175,8 +169,8 @@ def _area_spreads(new: Results, old: Results, raised: bool) -> dict[str, Spread]
     for name in AREAS:
         influence = a[name] - b[name]
         squares = influence * influence
-        sums = _sum(squares), _sum(squares * influence)
-        found[name] = Spread.of(a_values[name] - b_values[name], *sums, influence.size)
+        sums = np.array([_sum(squares), _sum(squares * influence)])
+        found[name] = Spread.of(a_values[name] - b_values[name], sums, influence.size)
     return found
 
 
@@ -241,12 +235,12 @@ def spreads(curve: Curve) -> dict[str, Spread]:
     blocks, wrong = (np.diff(counts, prepend=0).astype(np.float64) for counts in (curve.accepted, curve.errors))
     found = {}
     for name, (of_right, of_wrong) in influences(curve).items():
-        squares, cubes = _powers(blocks - wrong, of_right) + _powers(wrong, of_wrong)
-        found[name] = Spread.of(AREAS[name](curve), float(squares), float(cubes), curve.rows)
+        sums = _powers(blocks - wrong, of_right) + _powers(wrong, of_wrong)
+        found[name] = Spread.of(AREAS[name](curve), sums, curve.rows)
     return found
 
 
-def _powers(rows: Floats, influence: Floats) -> Floats:
+def _powers(rows: Floats | Integers, influence: Floats) -> Floats:
     """Sums over rows of the squares and of the cubes."""
     squares = rows * influence * influence
     return np.array([np.sum(squares), np.sum(squares * influence)])
@@ -289,12 +283,13 @@ class Spread(Struct, frozen=True):
     third: float
 
     @classmethod
-    def of(cls, value: float, squares: float, cubes: float, rows: int) -> Spread:
-        """From a figure and the sums of the squares and the cubes of its influences, whose sum is 0.
+    def of(cls, value: float, powers: Floats, rows: int) -> Spread:
+        """From a figure and the sums of the squares and of the cubes of its influences, whose sum is 0.
 
         For weights uniform on the simplex of N rows, var(sum w x) = mean(x^2) / (N + 1), and the third central moment
         is 2 mean(x^3) / ((N + 1) (N + 2)).
         """
+        squares, cubes = powers.tolist()
         variance = squares / rows / (rows + 1)
         third = 2.0 * cubes / rows / ((rows + 1) * (rows + 2))
         return cls(value, variance, third)
@@ -318,8 +313,6 @@ def order_difference(losses: Floats, scores: Floats, right: int, compared: int =
     >>> ideal.upper < 0
     True
     """
-    from drrej.core.special import ndtri
-
     wrong = np.arange(losses.size) >= right
     order = np.lexsort((scores, losses, wrong))  # sums have the same bits for any order of the rows
     losses, scores = losses[order], scores[order]
@@ -327,6 +320,6 @@ def order_difference(losses: Floats, scores: Floats, right: int, compared: int =
         _row_influences(Results(values, wrong, ~wrong), None) for values in (losses, scores)
     )
     error = float(np.std(yours["augrc"] - mine["augrc"])) / math.sqrt(losses.size)
-    reach = float(ndtri(1.0 - (1.0 - CONFIDENCE) / 2 / compared)) * error
+    reach = float(special.ndtri(1.0 - (1.0 - CONFIDENCE) / 2 / compared)) * error
     value = theirs["augrc"] - ours["augrc"]
     return Difference(value, value - reach, value + reach)

@@ -53,17 +53,9 @@ def rows_for_cutoff(question: Question) -> int:
     >>> rows_for_cutoff(Question(risk=0.05, delta=0.1, error=0.01, coverage=0.8))
     132
     """
-    guess = math.ceil(assured_power(question).first(question.power) / question.coverage)
-    return _fewest(lambda rows: cutoff_power(question, rows), question.power, guess)
-
-
-def cutoff_power(question: Question, rows: int) -> float:
-    """The assured chance that so many rows certify the risk in a single look at a cutoff fixed beforehand.
-
-    >>> round(cutoff_power(Question(risk=0.05, delta=0.1, error=0.01, coverage=0.8), 200), 3)
-    0.951
-    """
-    return assured_power(question).mean(rows, question.coverage)
+    power, coverage = assured_power(question), question.coverage
+    guess = math.ceil(power.first(question.power) / coverage)
+    return _fewest(lambda rows: power.mean(rows, coverage), question.power, guess)
 
 
 def rows_for_both(question: Question) -> int:
@@ -108,7 +100,11 @@ class AssuredPower(Struct, frozen=True):
         return int(self.ends[place - 1]) + 1 if place else 1
 
     def mean(self, rows: int, coverage: float) -> float:
-        """The mean over Bin(rows, coverage) accepted rows: each step of the power, times the chance to be beyond it."""
+        """The mean over Bin(rows, coverage) accepted rows: each step of the power, times the chance to be beyond it.
+
+        >>> round(assured_power(Question(risk=0.05, delta=0.1, error=0.01)).mean(200, 0.8), 3)
+        0.951
+        """
         if coverage == 1.0:
             return self.at(rows)
         steps = np.diff(np.append(self.values, self.beyond))

@@ -15,6 +15,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from drrej.core import special
 from drrej.core.certify import (
     ErrorBlocks,
     Starts,
@@ -63,8 +64,7 @@ class PromiseRows(Struct, frozen=True):
     @property
     def counted(self) -> Booleans:
         """The rows that count where errors are limited."""
-        counted: Booleans = self.once | self.wrong
-        return counted
+        return self.once | self.wrong
 
 
 def by_class(numbers: Integers, classes: int) -> list[Integers]:
@@ -73,38 +73,32 @@ def by_class(numbers: Integers, classes: int) -> list[Integers]:
     return np.split(np.argsort(numbers, kind="stable"), ends[:-1])
 
 
-class Path(Struct, frozen=True):
-    """The weight of each predicted class: the larger, the later its rows are accepted (0: first, infinite: last)."""
+Path = Floats
+"""The weight of each predicted class: the larger, the later its rows are accepted (0: first, infinite: last)."""
 
-    weights: Floats
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether all classes have the same cutoff."""
-        return bool((self.weights == self.weights[0]).all())
+def path_scores(path: Path, rows: PromiseRows) -> Floats:
+    """The score of each row; infinite where it is never accepted before all are."""
+    weight = path[rows.prediction]
+    inside = (rows.loss < rows.flat) & np.isfinite(weight)
+    scores = np.where(inside, np.where(np.isfinite(weight), weight, 1.0) * rows.loss, np.inf)
+    return np.where((weight == 0) & (rows.loss < rows.flat), BEFORE_ALL, scores)
 
-    def scores(self, rows: PromiseRows) -> Floats:
-        """The score of each row; infinite where it is never accepted before all are."""
-        weight = self.weights[rows.prediction]
-        inside = (rows.loss < rows.flat) & np.isfinite(weight)
-        scores = np.where(inside, np.where(np.isfinite(weight), weight, 1.0) * rows.loss, np.inf)
-        return np.where((weight == 0) & (rows.loss < rows.flat), BEFORE_ALL, scores)
 
-    def cutoffs(self, point: float) -> Floats:
-        """The cutoff of each class at a point: a loss is below it exactly if its score is below the point."""
-        finite = np.isfinite(self.weights) & (self.weights > 0)
-        weights = np.where(finite, self.weights, 1.0)
-        cutoffs = np.full(weights.size, np.inf)
-        if math.isfinite(point):
-            cutoffs = point / weights
-            while (low := weights * cutoffs < point).any():
-                cutoffs = np.where(low, np.nextafter(cutoffs, np.inf), cutoffs)
-            while (high := (weights * np.nextafter(cutoffs, -np.inf) >= point)).any():
-                cutoffs = np.where(high, np.nextafter(cutoffs, -np.inf), cutoffs)
-            first = np.inf if point > BEFORE_ALL else REJECT_ALL
-            cutoffs = np.where(finite, cutoffs, np.where(self.weights == 0, first, REJECT_ALL))
-            cutoffs = np.where(cutoffs <= 0, REJECT_ALL, cutoffs)
-        return cutoffs
+def path_cutoffs(path: Path, point: float) -> Floats:
+    """The cutoff of each class at a point: a loss is below it exactly if its score is below the point."""
+    finite = np.isfinite(path) & (path > 0)
+    weights = np.where(finite, path, 1.0)
+    if not math.isfinite(point):
+        return np.full(weights.size, np.inf)
+    cutoffs = point / weights
+    while (low := weights * cutoffs < point).any():
+        cutoffs = np.where(low, np.nextafter(cutoffs, np.inf), cutoffs)
+    while (high := (weights * np.nextafter(cutoffs, -np.inf) >= point)).any():
+        cutoffs = np.where(high, np.nextafter(cutoffs, -np.inf), cutoffs)
+    first = np.inf if point > BEFORE_ALL else REJECT_ALL
+    cutoffs = np.where(finite, cutoffs, np.where(path == 0, first, REJECT_ALL))
+    return np.where(cutoffs <= 0, REJECT_ALL, cutoffs)
 
 
 def path_of(goals: Sequence[Goal], names: Sequence[str], confusion: Integers | None, rows: int, delta: float) -> Path:
@@ -134,7 +128,7 @@ def path_of(goals: Sequence[Goal], names: Sequence[str], confusion: Integers | N
         hopeless[number] = rows * predicted[number] < needed
     if any(goal.is_lower for goal in goals):
         weights[hopeless] = np.inf
-    return Path(np.ones(classes) if (weights == weights[0]).all() else weights)
+    return np.ones(classes) if (weights == weights[0]).all() else weights
 
 
 class Chosen(Struct, frozen=True):
@@ -159,12 +153,12 @@ def choose_cutoffs(
     promise that fails, by how much, and what would be possible.
 
     >>> rows = PromiseRows(np.arange(8) / 10, np.zeros(8, int), np.array([0, 0, 0, 0, 0, 1, 0, 1]), np.ones(8, bool))
-    >>> found = choose_cutoffs([Goal("missed", 0.5, "1")], "01", rows, Path(np.array([1.0, 0.0])), None)
+    >>> found = choose_cutoffs([Goal("missed", 0.5, "1")], "01", rows, np.array([1.0, 0.0]), None)
     >>> found.cutoffs.tolist()
     [0.7, inf]
     """
     asked, goals = goals, with_reviewers(goals)
-    risks, scores, wrong = class_risks(goals, names), path.scores(rows), rows.wrong
+    risks, scores, wrong = class_risks(goals, names), path_scores(path, rows), rows.wrong
     every = next((goal for goal in goals if goal.limits_errors and not risks), None)
     upper, lower = [goal for goal in goals if goal.is_upper], [goal for goal in goals if goal.is_lower]
     share = shares_of_delta(goals, delta)
@@ -175,7 +169,7 @@ def choose_cutoffs(
     if every is not None:
         inside = np.isfinite(scores) & rows.counted
         mine = scores[inside], wrong[inside], every.risk
-        plan = blocks if path.is_plain else None
+        plan = blocks if (path == path[0]).all() else None
         held, _ = _allowed(*mine, _starts(int(inside.sum()), every.risk, share["precise"], least, plan))
         held = held[held <= point]
         if not held.size:
@@ -185,10 +179,10 @@ def choose_cutoffs(
         point = _cheapest(held, float(np.nextafter(first, np.inf)), scores, rows.cost)
     elif not upper and not risks and rows.cost is None:  # a coverage or a budget alone: as many reviews as that allows
         point = float(np.min(scores, where=scores > first, initial=math.inf))
-    cutoffs, rejected = np.minimum(path.cutoffs(point), rows.flat), dict[str, str]()
+    cutoffs, rejected = np.minimum(path_cutoffs(path, point), rows.flat), dict[str, str]()
     floor = np.full(len(names), REJECT_ALL)
     if lower:
-        floor = np.minimum(path.cutoffs(float(np.nextafter(first, np.inf))), rows.flat)
+        floor = np.minimum(path_cutoffs(path, float(np.nextafter(first, np.inf))), rows.flat)
     certified = {number: (held, reason) for number, held, reason in _by_class(risks, rows, share["precise"])}
     places = by_class(rows.prediction, len(names))
     for number in certified if rows.cost is None or every is not None else range(len(names)):
@@ -285,13 +279,11 @@ def over_budget(rows: int, accepted: int, batch: int, budget: int) -> float:
     >>> round(over_budget(1, 1, 1, 0), 6)  # of two rows either may be the larger
     0.5
     """
-    from scipy.special import betaln, gammaln
-
     if budget >= batch:
         return 0.0
     above, over = rows - accepted + 1, np.arange(budget + 1, batch + 1)
-    ways = gammaln(batch + 1) - gammaln(over + 1) - gammaln(batch - over + 1)
-    logs = ways + betaln(over + above, batch - over + accepted) - betaln(above, accepted)
+    ways = special.gammaln(batch + 1) - special.gammaln(over + 1) - special.gammaln(batch - over + 1)
+    logs = ways + special.betaln(over + above, batch - over + accepted) - special.betaln(above, accepted)
     return float(min(1.0, np.exp(logs).sum()))
 
 

@@ -52,8 +52,7 @@ class DensityRatio(Struct, frozen=True):
     def ratio(self, losses: Floats) -> Floats:
         """Rho of each loss."""
         with np.errstate(over="ignore", under="ignore"):
-            rho: Floats = np.exp(self.log_ratio(losses))
-        return rho
+            return np.exp(self.log_ratio(losses))
 
     @property
     def flat_start(self) -> float | None:

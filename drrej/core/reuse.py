@@ -21,7 +21,7 @@ from __future__ import annotations
 import base64
 import zlib
 from bisect import bisect_left
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 
 import numpy as np
 from msgspec import Struct, field
@@ -96,8 +96,7 @@ class Sketch(Struct, frozen=True, eq=False):
 
 def _steps(keys: Keys, limit: int) -> Integers:
     """Keys up to the limit in 2**24 equal steps: three bytes each. One in 8,000 other rows looks like a kept one."""
-    steps: Integers = np.minimum(keys / float(limit) * _STEPS, _STEPS - 1).astype(np.int64)
-    return steps
+    return np.minimum(keys / float(limit) * _STEPS, _STEPS - 1).astype(np.int64)
 
 
 class LookUp(Struct, frozen=True, eq=False):
@@ -268,7 +267,7 @@ def content_keys(values: AnyFloats) -> Keys:
     (True, False)
     """
     rows, columns = values.shape
-    factors = _factors(columns)
+    factors = mixed(np.arange(1, columns + 1, dtype=np.uint64)) | np.uint64(1)  # an odd number for each column
     keys = np.empty(rows, np.uint64)
     step = max(1, _CHUNK // max(columns, 1))
     for start in range(0, rows, step):
@@ -361,12 +360,6 @@ def repeated_rows(keys: list[Keys], rows: int) -> int:
 def key_limit(share: float) -> np.uint64:
     """The largest key of such a share of the rows: a sample that no order of the rows and no size of blocks changes."""
     return np.uint64(0xFFFFFFFFFFFFFFFF) if share >= 1.0 else np.uint64(int(share * 2.0**64))
-
-
-@cache
-def _factors(columns: int) -> Keys:
-    """An odd number for each column."""
-    return mixed(np.arange(1, columns + 1, dtype=np.uint64)) | np.uint64(1)
 
 
 def _bits_into(values: AnyFloats, words: Keys) -> Keys:

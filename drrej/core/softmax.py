@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Sequence
 from functools import cached_property, partial
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ Needs = frozenset[str]
 NOTHING: Needs = frozenset()
 
 
-class GapSums:
+class GapSums(SimpleNamespace):
     """The sums of each row at one beta, over all classes but the likeliest, as far as they were asked for."""
 
     odds: Floats
@@ -49,14 +50,10 @@ class GapSums:
     runner_up: Floats
     """The largest e^u."""
 
-    def __init__(self, **sums: Floats) -> None:
-        self.__dict__ = sums
-
     @cached_property
     def log_weight(self) -> Floats:
         """log(1 + odds) = -log max p, which the log loss and the NLL share."""
-        log_weight: Floats = np.log1p(self.odds)
-        return log_weight
+        return np.log1p(self.odds)
 
 
 BlockSums = tuple[Integers, Floats, list[GapSums]]
@@ -100,8 +97,7 @@ def label_gaps(logits: AnyFloats, labels: Integers, largest: Floats) -> Floats:
         of_labels = logits.reshape(-1).take(np.arange(0, rows * classes, classes) + labels)
     else:
         of_labels = logits[np.arange(labels.size), labels]
-    gaps: Floats = of_labels.astype(np.float64) - largest
-    return gaps
+    return of_labels.astype(np.float64) - largest
 
 
 _Columns = dict[str, AnyFloats]
@@ -198,8 +194,7 @@ def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:
     ranks = np.equal(gaps, 0, out=is_zero).view(np.uint8)
     np.multiply(ranks, np.arange(classes, 0, -1, dtype=np.uint8)[:, None], out=ranks)
     best: NDArray[np.uint8] = np.maximum.reduce(ranks, axis=0)
-    first: NDArray[np.uint8] = (np.uint8(classes) - best) % np.uint8(classes)
-    return first
+    return (np.uint8(classes) - best) % np.uint8(classes)
 
 
 def _total(a: AnyFloats, b: AnyFloats | None, out: AnyFloats, products: AnyFloats, axis: int) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from drrej.core.curves import Curve, MeanCurve
-from drrej.core.intervals import CONFIDENCE, at_least, at_most, exact_decimal, lower_bound, upper_bound
+from drrej.core.intervals import at_least, at_most, exact_decimal, proportion
 from drrej.core.ratio import DensityRatio
 from drrej.core.types import Floats, Stored
 from drrej.errors import Infeasible, OptionError
@@ -200,43 +200,29 @@ class Rule(Stored, frozen=True):
             raise OptionError(f"`method={self.method}`: there is no choice; leave out `method`")
         if (self.kind == PROMISES) != bool(self.promises):
             raise OptionError(f"`promises` requires the rule '{PROMISES}'")
-        self._check_clip()
-        self._check_prices()
-        if self.coverage is not None:
-            self._check_coverage(self.coverage)
-
-    def _check_coverage(self, coverage: float) -> None:
-        if not self.limits_errors:
-            raise OptionError(f"`coverage` cannot be combined with `{self.kind}`; it requires `accuracy` or `risk`")
-        if not 0 < coverage <= 1:
-            raise OptionError(f"`coverage={coverage:g}`: it must be above 0 and at most 1{as_share(coverage)}")
-
-    def _check_prices(self) -> None:
-        if self.error_cost is None:
-            return
-        if self.review_cost is None:
-            raise OptionError("`error_cost` requires `review_cost`")
-        if not (self.error_cost > 0 and math.isfinite(self.error_cost)):
-            raise OptionError(f"`error_cost={self.error_cost:g}`: it must be above 0")
-        if self.error_cost <= self.target:
+        clip, price, coverage = self.clip, self.error_cost, self.coverage
+        if clip is None and self.confidence is not None and self.kind in ("mse", "mae"):
             raise OptionError(
-                f"`error_cost={self.error_cost:g}` is not above `review_cost={self.target:g}`: then accepting every "
-                "row costs least, and there is nothing to choose"
+                f"`{self.kind}` with `confidence` needs `clip=B`: an error above B counts as B; nothing can be "
+                "promised about the mean of errors of any size"
             )
-
-    def _check_clip(self) -> None:
-        errors = ("mse", "mae")
-        if self.clip is None:
-            if self.kind in errors and self.confidence is not None:
-                raise OptionError(
-                    f"`{self.kind}` with `confidence` needs `clip=B`: an error above B counts as B; nothing can be "
-                    "promised about the mean of errors of any size"
-                )
-            return
-        if self.kind not in errors:
+        if clip is not None and self.kind not in ("mse", "mae"):
             raise OptionError("`clip` requires `mse` or `mae`; the costs of a matrix have a limit of their own")
-        if not self.target < self.clip < math.inf:
-            raise OptionError(f"`clip={self.clip:g}`: it must be above `{self.kind}={self.target:g}`, and finite")
+        if clip is not None and not self.target < clip < math.inf:
+            raise OptionError(f"`clip={clip:g}`: it must be above `{self.kind}={self.target:g}`, and finite")
+        if price is not None and self.review_cost is None:
+            raise OptionError("`error_cost` requires `review_cost`")
+        if price is not None and not 0 < price < math.inf:
+            raise OptionError(f"`error_cost={price:g}`: it must be above 0")
+        if price is not None and price <= self.target:
+            raise OptionError(
+                f"`error_cost={price:g}` is not above `review_cost={self.target:g}`: then accepting every row costs "
+                "least, and there is nothing to choose"
+            )
+        if coverage is not None and not self.limits_errors:
+            raise OptionError(f"`coverage` cannot be combined with `{self.kind}`; it requires `accuracy` or `risk`")
+        if coverage is not None and not 0 < coverage <= 1:
+            raise OptionError(f"`coverage={coverage:g}`: it must be above 0 and at most 1{as_share(coverage)}")
 
     @property
     def parameter(self) -> str:
@@ -257,25 +243,15 @@ class Rule(Stored, frozen=True):
         return (self.target or None) if self.kind in ("cost", PROMISES) else None
 
     @property
-    def uses_rows(self) -> bool:
-        """Whether the cutoff depends on the rows at hand."""
-        return self.kind not in FIXED
-
-    @property
     def needs_labels(self) -> bool:
         """Whether the rule looks at errors."""
         unlabelled = all(goal.is_lower for goal in self.promises)
         return self.limits_errors or self.review_cost is not None or self.kind == "mean-cost" or not unlabelled
 
     @property
-    def limits_a_mean(self) -> bool:
-        """Whether the rule limits the mean of what accepted rows really lose."""
-        return self.kind in MEAN_RULES
-
-    @property
     def can_be_certified(self) -> bool:
         """Whether it can have a confidence."""
-        return self.limits_errors or self.limits_a_mean or self.kind in ("coverage", PROMISES)
+        return self.kind in (*ERROR_RULES, *MEAN_RULES, "coverage", PROMISES)
 
     @property
     def certified_by(self) -> str | None:
@@ -285,7 +261,7 @@ class Rule(Stored, frozen=True):
         if self.kind == "coverage":
             return COVERAGE_METHOD
         joint = self.coverage is not None or self.kind == PROMISES
-        return MEAN_METHOD if self.limits_a_mean else JOINT_METHOD if joint else RISK_METHOD
+        return MEAN_METHOD if self.kind in MEAN_RULES else JOINT_METHOD if joint else RISK_METHOD
 
     @property
     def limits_errors(self) -> bool:
@@ -391,27 +367,16 @@ def choose_cutoff(rule: Rule, ratio: DensityRatio, curve: Curve) -> float | None
         return ratio.cutoff(rule.target)
     if rule.kind == "max-loss":
         return capped(rule.target, ratio)
+    asked, (reachable, _) = rule.asked, curve.below(ratio.flat_start)
     if rule.kind == "coverage":
-        return _cutoff_for_coverage(rule.target, ratio, curve)
-    return _cutoff_for_risk(rule, ratio, curve)
-
-
-def _cutoff_for_coverage(target: float, ratio: DensityRatio, curve: Curve) -> float | None:
-    wanted = math.ceil(exact_decimal(target) * curve.rows)
-    reachable, _ = curve.below(ratio.flat_start)
-    if wanted > reachable:
-        raise Infeasible(
-            f"`coverage={target:g}` cannot be reached: the ratio is 0 on {curve.rows - reachable} of "
-            f"{curve.rows} rows, so coverage ends at {reachable / curve.rows:.6g}; "
-            "lower alpha or raise lambda in 'drrej fit'"
-        )
-    return capped(curve.following(curve.reaching(wanted)[0]), ratio)
-
-
-def _cutoff_for_risk(rule: Rule, ratio: DensityRatio, curve: Curve) -> float | None:
-    limit, asked = exact_decimal(rule.risk), rule.asked
-    reachable, _ = curve.below(ratio.flat_start)
-    accepted, _ = curve.largest_at_risk(limit, reachable)
+        wanted = math.ceil(exact_decimal(rule.target) * curve.rows)
+        if wanted > reachable:
+            raise Infeasible(
+                f"{asked} cannot be reached: the ratio is 0 on {curve.rows - reachable} of {curve.rows} rows, so "
+                f"coverage ends at {reachable / curve.rows:.6g}; lower alpha or raise lambda in 'drrej fit'"
+            )
+        return capped(curve.following(curve.reaching(wanted)[0]), ratio)
+    accepted, _ = curve.largest_at_risk(exact_decimal(rule.risk), reachable)
     if not accepted:
         if not reachable:
             raise Infeasible(f"{asked} cannot be reached: the ratio is 0 on every row")
@@ -499,13 +464,11 @@ def judge_share(
     >>> round(judge_share(961, 1000, 0.98).p_value, 6)
     9e-05
     """
+    found = proportion(hits, rows, independent, claims)
     if not rows:
-        return Judgement(None, None, None, None, "inconclusive")
-    tail = (1.0 - CONFIDENCE) / 2 / claims
-    counts = hits * independent, rows * independent
-    lower, upper = lower_bound(*counts, tail), upper_bound(*counts, tail)
-    p_value = float((at_most if or_more else at_least)(*counts, wanted))
-    return Judgement(hits / rows, lower, upper, p_value, verdict_on(lower, upper, wanted, or_more))
+        return Judgement(**found, p_value=None, verdict="inconclusive")
+    p_value = float((at_most if or_more else at_least)(hits * independent, rows * independent, wanted))
+    return Judgement(**found, p_value=p_value, verdict=verdict_on(found["lower"], found["upper"], wanted, or_more))
 
 
 def verdict_on(lower: float, upper: float, wanted: float, or_more: bool = True) -> Verdict:

@@ -32,14 +32,11 @@ _PIECE = 1 << 15
 """Values that are summed together: their high and low halves, of 27 bits at most, have sums that float64 holds."""
 
 
-class Total:
+class Total(Struct, frozen=True):
     """An exact running sum of float64 values; infinite or NaN terms make it non-finite."""
 
-    __slots__ = ("finite", "units")
-
-    def __init__(self, units: int = 0, finite: bool = True) -> None:
-        self.units = units
-        self.finite = finite
+    units: int = 0
+    finite: bool = True
 
     @classmethod
     def of(cls, values: Floats) -> Total:

@@ -135,8 +135,7 @@ NotNegative = Annotated[float, Meta(ge=0)]
 
 def written(default: T) -> T:
     """A default that documents tell: msgspec leaves out plain defaults only."""
-    made: T = msgspec.field(default_factory=lambda: default)
-    return made
+    return msgspec.field(default_factory=lambda: default)
 
 
 class Entry(Struct, frozen=True):

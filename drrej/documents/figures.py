@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from msgspec import Meta, Struct
@@ -47,23 +47,22 @@ from drrej.documents.document import (
 from drrej.errors import GateError
 
 
-def check_interval(lower: float | None, upper: float | None) -> None:
-    """Raise unless both ends are there and in order, or neither is."""
-    if (lower is None) != (upper is None):
-        raise ValueError("an interval has two ends or none")
-    if lower is not None and upper is not None and lower > upper:
-        raise ValueError("the lower end of an interval is above its upper end")
+class WithInterval(Stored, frozen=True, kw_only=True):
+    """Figures with a `lower` and an `upper` end: both are there and in order, or neither is."""
+
+    def __post_init__(self: Any) -> None:
+        if (self.lower is None) != (self.upper is None):
+            raise ValueError("an interval has two ends or none")
+        if self.lower is not None and self.lower > self.upper:
+            raise ValueError("the lower end of an interval is above its upper end")
 
 
-class Spread(Stored, frozen=True, kw_only=True):
+class Spread(WithInterval, frozen=True, kw_only=True):
     """A number with its interval, of 95 % unless it says otherwise; None where they are undefined."""
 
     value: float | None
     lower: Annotated[float | None, about("lower end of its interval")]
     upper: Annotated[float | None, about("upper end of its interval")]
-
-    def __post_init__(self) -> None:
-        check_interval(self.lower, self.upper)
 
 
 class Change(Spread, frozen=True, kw_only=True):
@@ -101,7 +100,7 @@ class PointFigure(Proportion, frozen=True, kw_only=True):
     errors: Annotated[Count, about("as the number of errors among them", "lower", NONE)]
 
 
-class CurvePoint(Stored, frozen=True, kw_only=True):
+class CurvePoint(WithInterval, frozen=True, kw_only=True):
     """Accuracy at one coverage, which may be that of one tau of (0, 1]."""
 
     tau: Share | None = None
@@ -109,9 +108,6 @@ class CurvePoint(Stored, frozen=True, kw_only=True):
     accuracy: Share | None
     lower: Share | None
     upper: Share | None
-
-    def __post_init__(self) -> None:
-        check_interval(self.lower, self.upper)
 
 
 # What every report says about the dump and the decision
@@ -249,7 +245,7 @@ class TotalCost(Spread, frozen=True, kw_only=True):
         )
 
 
-class Promise(Stored, frozen=True, kw_only=True):
+class Promise(WithInterval, frozen=True, kw_only=True):
     """What was wanted of one figure (of one group, where each has its own cutoff), what came out, and the verdict.
 
     The interval is that of the verdict: 95 %, or what is left of it where several promises are judged together.
@@ -268,9 +264,6 @@ class Promise(Stored, frozen=True, kw_only=True):
     clip: Annotated[float | None, about("the most that the error of one row counts")] = None
     more_rows: Count | None = None
     """About how many labelled rows more would give a verdict, where there is none."""
-
-    def __post_init__(self) -> None:
-        check_interval(self.lower, self.upper)
 
 
 class Target(Stored, frozen=True, kw_only=True):
@@ -382,23 +375,18 @@ def judge_goals(
             value, lower, upper = sampled(goal, (1.0 - CONFIDENCE) / 2 / len(found))
             verdict = verdict_on(lower, upper, wanted, goal.what == "accuracy")
             judged = _UNKNOWN if value is None else Judgement(value, lower, upper, None, verdict)
-        elif goal.reviewer_accuracy is not None and rows:
-            judged = _judge_overall(goal, hits, seen, len(found))
+        elif goal.reviewer_accuracy is not None and rows:  # errors among all rows; reviewers add to those of the model
+            wrong, rejected = 1.0 - goal.reviewer_accuracy, seen.rows - seen.accepted
+            counts = np.array([seen.accepted - hits, rejected, hits])
+            lower, upper = mean_interval(np.array([0.0, wrong, 1.0]), counts, (1.0 - CONFIDENCE) / 2 / len(found))
+            verdict = verdict_on(lower, upper, goal.limit, or_more=False)
+            judged = Judgement((hits + wrong * rejected) / seen.rows, lower, upper, None, verdict)
         elif goal.what == "accuracy":
             judged = judge_share(rows - hits, rows, wanted, claims=len(found))
         else:
             judged = judge_share(hits, rows, wanted, or_more=False, claims=len(found))
         promises.append(_promise(goal.what, wanted, goal.group, judged, 0 if sampled else rows, seen.rows))
     return _target(promises, confidence)
-
-
-def _judge_overall(goal: Goal, errors: int, seen: Counts, claims: int) -> Judgement:
-    """Errors among all rows, where reviewers are wrong in a share of the rejected ones."""
-    wrong, rejected = 1.0 - (goal.reviewer_accuracy or 1.0), seen.rows - seen.accepted
-    counts = np.array([seen.accepted - errors, rejected, errors])
-    lower, upper = mean_interval(np.array([0.0, wrong, 1.0]), counts, (1.0 - CONFIDENCE) / 2 / claims)
-    value = (errors + wrong * rejected) / seen.rows
-    return Judgement(value, lower, upper, None, verdict_on(lower, upper, goal.limit, or_more=False))
 
 
 def _judged(what: str, limit: float, counts: Counts, claims: int) -> Judgement:

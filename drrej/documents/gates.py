@@ -81,19 +81,9 @@ class Gate(Struct, frozen=True):
         return cls(f"{metric} {op} {number}", metric, op, limit)
 
     @property
-    def member(self) -> tuple[str, str] | None:
-        """The class or group whose figure the metric is, as ("class", its name), if it is one's.
-
-        >>> Gate.parse("accuracy[class=cat].lower > 0").member
-        ('class', 'cat')
-        """
-        found = _of_member(self.metric)
-        return None if found is None else found[1:]
-
-    @property
     def point(self) -> Point | None:
         """The point of the curve that the metric names, if it names one."""
-        return Point.parse(self.metric)[0] if "@" in self.metric and self.member is None else None
+        return Point.parse(self.metric)[0] if "@" in self.metric and of_member(self.metric) is None else None
 
     def judge(self, document: Mapping[str, Any] | Document) -> GateRow:
         """The gate's row of a report. Raises when the report has no number there."""
@@ -139,7 +129,7 @@ def lookup(report: Mapping[str, Any], metric: str) -> float | None:
     """
     node: Any = report
     keys = named(metric).split(".")
-    if (found := _of_member(metric)) is not None:
+    if (found := of_member(metric)) is not None:
         path, kind, member = found
         node, keys = _member_figures(report, kind, member), path.split(".")
     elif "@" in metric:
@@ -157,10 +147,10 @@ def lookup(report: Mapping[str, Any], metric: str) -> float | None:
 # One class or group
 
 
-def _of_member(metric: str) -> tuple[str, str, str] | None:
+def of_member(metric: str) -> tuple[str, str, str] | None:
     """The path, kind and name of a figure of one class or group; None for others. Quotes may be left out.
 
-    >>> _of_member("accuracy[class='cat'].lower"), _of_member("accuracy")
+    >>> of_member("accuracy[class='cat'].lower"), of_member("accuracy")
     (('accuracy.lower', 'class', 'cat'), None)
     """
     match = _OF_GROUP.fullmatch(metric)
@@ -340,7 +330,7 @@ def check_gate(gate: Gate, conditions: Collection[When], of: type[Document] = Re
     if gate.metric == TARGET or (not gate.op and hasattr(of, {FRESH: "seen_by"}.get(gate.metric, gate.metric))):
         return
     said = f"gate '{gate.text}': there is no metric '{gate.metric}'"
-    name, found, needs = gate.metric, _of_member(gate.metric), {}
+    name, found, needs = gate.metric, of_member(gate.metric), {}
     if found is not None:
         name, kind, _ = found
         if of is not Report or GROUPS[kind] not in conditions:

@@ -80,11 +80,6 @@ class Calibration(Stored, frozen=True):
     score: ScoreMap | None = None
     """What turns scores of any kind into the probability of being wrong, in place of a temperature."""
 
-    @property
-    def is_fitted(self) -> bool:
-        """Whether it was fitted to rows."""
-        return self.method in FITTED_METHODS
-
 
 LOSS_PARTS = {"learned": "learned", "costs": "cost", "loss_column": "column"}
 """Fields of a ratio that belong to one loss, and its name."""
@@ -127,11 +122,6 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
         parts = {name: value for name in LOSS_PARTS if (value := getattr(self, name)) is not None}
         kind = KINDS[self.loss_name]
         return kind(**parts or ({"name": self.loss_name} if kind is PlainLoss else {}))
-
-    @property
-    def drift_reference(self) -> tuple[float, ...]:
-        """Quantiles of the loss by which drift is looked for."""
-        return self.loss_quantiles if self.drift_quantiles is None else self.drift_quantiles
 
     @property
     def density(self) -> DensityRatio:
@@ -177,8 +167,7 @@ class Threshold(Stored, frozen=True):
         """Which rows are accepted."""
         if self.cutoff is None:
             return np.ones(losses.shape, bool)
-        accepted: NDArray[np.bool_] = losses < np.float64(self.cutoff)
-        return accepted
+        return losses < np.float64(self.cutoff)
 
 
 def is_temperature(value: float) -> bool:
@@ -206,17 +195,11 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
     ratio: Ratio | None = None
     threshold: Threshold | None = None
 
-    def with_calibration(self, calibration: Calibration) -> Rejector:
-        """The document after `calibrate`."""
-        return replace(self, drrej_version=__version__, calibration=calibration, ratio=None, threshold=None)
-
-    def with_ratio(self, ratio: Ratio) -> Rejector:
-        """The document after `fit`."""
-        return replace(self, drrej_version=__version__, ratio=ratio, threshold=None)
-
-    def with_threshold(self, threshold: Threshold) -> Rejector:
-        """The document after `threshold`."""
-        return replace(self, drrej_version=__version__, threshold=threshold)
+    def with_sections(
+        self, calibration: Calibration | None, ratio: Ratio | None = None, threshold: Threshold | None = None
+    ) -> Rejector:
+        """The document after `calibrate`, `fit` or `threshold`: with the sections so far, and none that come later."""
+        return replace(self, drrej_version=__version__, calibration=calibration, ratio=ratio, threshold=threshold)
 
     @property
     def calibrator(self) -> Calibrator | ScoreMap:
@@ -330,7 +313,7 @@ def _invariants(document: Rejector) -> Iterator[Finding]:
 
 def _of_calibration(found: Calibration, input: InputKind, classes: int) -> Iterator[Finding]:
     key, floor, vector = "calibration", found.floor, found.vector
-    known = found.is_fitted or found.method in ("given", "none")
+    known = found.method in (*FITTED_METHODS, "given", "none")
     yield f"{key}.method", known, "is unknown or no longer supported; run 'drrej calibrate' again"
     yield f"{key}.temperature", is_temperature(found.temperature), f"{RANGE}: it must be above 0"
     yield f"{key}.score", (found.score is not None) == (input == "scores"), "contradicts 'input'"

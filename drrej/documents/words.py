@@ -6,7 +6,6 @@ import numpy as np
 
 from drrej.core.calibration import rises
 from drrej.core.inputs import WORDS, level_words
-from drrej.core.thresholds import Rule
 from drrej.documents.rejector import BeforeAfter, Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
 _MOST_GROUPS = 20
@@ -22,7 +21,7 @@ def describe_sections(rejector: Rejector) -> list[str]:
     """What the sections of a rejector do that it has so far, a line for each fact."""
     lines = [] if rejector.model is None else [f"model: {rejector.model}"]
     if rejector.calibration is not None and rejector.has_classes:
-        lines += _calibration_lines(rejector.calibration)
+        lines.append(_calibration_line(rejector.calibration))
     if rejector.ratio is not None:
         lines += _ratio_lines(rejector.ratio)
         if rejector.threshold is not None:
@@ -30,7 +29,7 @@ def describe_sections(rejector: Rejector) -> list[str]:
     return lines
 
 
-def _calibration_lines(calibration: Calibration) -> list[str]:
+def _calibration_line(calibration: Calibration) -> str:
     temperature, vector = calibration.temperature, calibration.vector
     effect = f"{'less' if temperature > 1 else 'more'} confident than the raw scores"
     effect = "those of the raw scores" if temperature == 1 else effect
@@ -47,13 +46,13 @@ def _calibration_lines(calibration: Calibration) -> list[str]:
         line = f"calibrator: {_NAMES[calibration.method]} of {'the score' if count == 1 else f'{count} scores'}"
         line += ", where lower is better" if calibration.score.lower else ""
     if calibration.method == "given":
-        return [line + "; given, not fitted"]
+        return line + "; given, not fitted"
     line += f"; fitted on {calibration.rows} labelled rows"
     if calibration.nll is not None and calibration.ece is not None:
         line += f" (NLL {_change(calibration.nll)}, ECE {_change(calibration.ece)})"
     if calibration.floor is not None:
         line += f"; a probability of 0 counts as {calibration.floor:.3g}"
-    return [line if calibration.converged else line + edge]
+    return line if calibration.converged else line + edge
 
 
 def _change(figure: BeforeAfter) -> str:
@@ -139,17 +138,27 @@ def threshold_lines(rejector: Rejector) -> list[str]:
         lines.append(f"accuracy there: {_g(threshold.accuracy)}")
     if threshold.mean is not None:
         lines.append(f"{MEANS[threshold.rule.kind]} there: {_g(threshold.mean)}")
-    if threshold.rule.promises and threshold.rule.confidence is not None:
-        lines += _promise_lines(threshold.rule)
-    elif threshold.rule.confidence is not None:
-        lines.append(_guarantee_line(threshold))
-    return lines
+    return lines if threshold.rule.confidence is None else lines + _guarantee_lines(threshold)
 
 
-def _promise_lines(rule: Rule) -> list[str]:
-    """What several promises guarantee together."""
+def _guarantee_lines(threshold: Threshold) -> list[str]:
+    """What is promised, or what several promises guarantee together."""
+    rule, start = threshold.rule, "guarantee: on new rows like these"
     void = "; void, as rows that the fit has seen were allowed" if rule.reused else ""
-    lines = [f"guarantee: on new rows like these all of this holds jointly with confidence {rule.confidence:g}{void}"]
+    if not rule.promises:
+        what = {
+            "accuracy": "accuracy of accepted rows is at least",
+            "risk": "error rate among accepted rows is at most",
+            "coverage": "share of accepted rows is at least",
+            "mean-cost": "mean cost of accepted rows is at most",
+            "mse": f"mean squared error of accepted rows, each counted as {rule.clip} at most, is at most",
+            "mae": f"mean absolute error of accepted rows, each counted as {rule.clip} at most, is at most",
+        }[rule.kind]
+        whose = "" if threshold.groups is None else " of each group"
+        both = "" if rule.coverage is None else f", and the share of accepted rows at least {rule.coverage:g}{whose},"
+        sure = f"with confidence {rule.confidence:g}{' for both together' if both else ''} ({rule.method}){void}"
+        return [f"{start} the {what} {rule.target:g}{whose}{both or ','} {sure}"]
+    lines = [f"{start} all of this holds jointly with confidence {rule.confidence:g}{void}"]
     some = any(goal.limits_errors and goal.group is not None for goal in rule.promises)
     for goal in rule.promises:
         whose = f" predicted '{goal.group}'" if goal.group else " of each other predicted class" if some else ""
@@ -198,23 +207,6 @@ def _decision(threshold: Threshold | GroupThreshold, rejector: Rejector) -> str:
     if threshold.tau is not None:
         decision += f", that is when its ratio is {_g(threshold.tau)} or less (tau)"
     return decision
-
-
-def _guarantee_line(threshold: Threshold) -> str:
-    rule = threshold.rule
-    what = {
-        "accuracy": "accuracy of accepted rows is at least",
-        "risk": "error rate among accepted rows is at most",
-        "coverage": "share of accepted rows is at least",
-        "mean-cost": "mean cost of accepted rows is at most",
-        "mse": f"mean squared error of accepted rows, each counted as {rule.clip} at most, is at most",
-        "mae": f"mean absolute error of accepted rows, each counted as {rule.clip} at most, is at most",
-    }[rule.kind]
-    whose = "" if threshold.groups is None else " of each group"
-    both = "" if rule.coverage is None else f", and the share of accepted rows at least {rule.coverage:g}{whose},"
-    line = f"guarantee: on new rows like these the {what} {rule.target:g}{whose}{both or ','} "
-    line += f"with confidence {rule.confidence:g}{' for both together' if both else ''}"
-    return line + f" ({rule.method})" + ("; void, as rows that the fit has seen were allowed" if rule.reused else "")
 
 
 def _g(value: float | None) -> str:

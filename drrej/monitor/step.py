@@ -162,7 +162,8 @@ def _with_batch(
         coverage = None if settings.min_coverage is None else RateMonitor(1.0 - settings.min_coverage)
         drift = None
         if settings.drift:  # the bins of the losses of the fit, and their counts where these are known
-            edges, counts = stored_bins(rejector.need_ratio().drift_reference, rejector.need_ratio().rows)
+            ratio = rejector.need_ratio()
+            edges, counts = stored_bins(ratio.drift_quantiles or ratio.loss_quantiles, ratio.rows)
             drift = LossDrift.start(edges, [0] * (len(edges) + 1) if counts is None else counts)
         alarms, old_predictions, old_groups, batches, earlier = (), None, None, (), None
     batch, columns = count_batch(

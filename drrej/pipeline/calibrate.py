@@ -11,7 +11,7 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 from msgspec import Struct
 
-from drrej.core.calibration import CalibrationTally
+from drrej.core.calibration import CalibrationTally, calibration_tallies
 from drrej.core.calibrators import (
     IDENTITY,
     MOST_CLASSES,
@@ -143,17 +143,17 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     if name != "temperature":
         vector, converged = fit_vector(of_sample, whole, fit.temperature, dump.classes, precision)
     tally = partial(_tally, vector or Temperature(fit.temperature), precision=precision)
-    after = sum(each(tally), CalibrationTally())
-    return source.new_rejector(dump, precision).with_calibration(
+    was, now = before.figures, sum(each(tally), CalibrationTally()).figures
+    return source.new_rejector(dump, precision).with_sections(
         Calibration(
             method=name,
             temperature=fit.temperature,
             converged=converged,
             rows=before.rows,
             fingerprint=first["sketch"].fingerprint().text(),
-            nll=BeforeAfter(before.mean_nll, after.mean_nll),
-            ece=BeforeAfter(before.ece, after.ece),
-            brier=BeforeAfter(before.mean_brier, after.mean_brier),
+            nll=BeforeAfter(was["nll"], now["nll"]),
+            ece=BeforeAfter(was["ece"], now["ece"]),
+            brier=BeforeAfter(was["brier"], now["brier"]),
             floor=floor,
             vector=vector,
         )
@@ -181,18 +181,18 @@ def _calibrate_scores(source: Source, dump: Dump, options: CalibrateOptions) -> 
         raise DumpError(f"{dump.parts[0].name}: {doubt}")
     name, fitted = choose_score_map(scores, wrong, lower, name)
     (after, before), labels = fitted.scores(scores), wrong.astype(np.int64)
-    (was,), (now,) = before.tallies(labels, None), after.tallies(labels, None)
+    was, now = (calibration_tallies(each, labels, None)[0].figures for each in (before, after))
     told = fitted.forms == ("share",)  # other scores are no probabilities before calibration
-    return source.new_rejector(dump, options.precision).with_calibration(
+    return source.new_rejector(dump, options.precision).with_sections(
         Calibration(
             method=name,
             temperature=1.0,
             converged=True,
-            rows=now.rows,
+            rows=labels.size,
             fingerprint=rows["sketch"].fingerprint().text(),
-            nll=BeforeAfter(was.mean_nll if told else None, now.mean_nll),
-            ece=BeforeAfter(was.ece if told else None, now.ece),
-            brier=BeforeAfter(was.mean_brier if told else None, now.mean_brier),
+            nll=BeforeAfter(was["nll"] if told else None, now["nll"]),
+            ece=BeforeAfter(was["ece"] if told else None, now["ece"]),
+            brier=BeforeAfter(was["brier"] if told else None, now["brier"]),
             score=fitted,
         )
     )
@@ -218,7 +218,7 @@ def _first_look(block: Block, precision: Precision, limit: np.uint64) -> dict[st
     keys = row_keys(block, rows)
     chosen = np.flatnonzero(keys <= limit)
     sample = {"scores": [stored[chosen]], "labels": [labels[chosen]]}
-    (before,) = rows.tallies(labels, None)
+    (before,) = calibration_tallies(rows, labels, None)
     return {"before": before, "sketch": Sketch.of(keys, coarse_row_keys(block, rows)), "positives": positives, **sample}
 
 
@@ -236,7 +236,7 @@ def _chosen_floor(probabilities: AnyFloats, labels: Integers, positives: Positiv
             return 0.0
         logits = floored_logits(probabilities, floor)
         fit = fit_temperature(lambda function: function(logits, labels), None, "float64")
-        mean = _tally(Temperature(fit.temperature), logits, labels, "float64").mean_nll
+        mean = _tally(Temperature(fit.temperature), logits, labels, "float64").figures["nll"]
         return math.inf if mean is None else mean
 
     return choose_floor(nll, labels.size, classes, positives.smallest)
@@ -245,4 +245,4 @@ def _chosen_floor(probabilities: AnyFloats, labels: Integers, positives: Positiv
 def _tally(calibrator: Calibrator, logits: AnyFloats, labels: Integers, precision: Precision) -> CalibrationTally:
     """Calibration figures under a calibrator."""
     calibrated, _ = calibrator.scores(logits, _FIGURES, precision)
-    return calibrated.tallies(labels, None)[0]
+    return calibration_tallies(calibrated, labels, None)[0]

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from msgspec.structs import asdict, replace
 
 from drrej._version import __version__
-from drrej.core.calibration import ClasswiseTally
+from drrej.core.calibration import ClasswiseTally, calibration_tallies
 from drrej.core.curves import PER, Curve
 from drrej.core.drift import RatioSums
 from drrej.core.intervals import proportion
@@ -21,7 +21,7 @@ from drrej.core.softmax import NOTHING
 from drrej.data.dump import Dump
 from drrej.documents.document import When
 from drrej.documents.figures import DEFAULT_POINTS, CoverageHere, Point, Proportion, Target
-from drrej.documents.gates import Gate, check_gate, near
+from drrej.documents.gates import Gate, check_gate, near, of_member
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import RegressionReport, Report, Reviews, WorstClass, WorstGroup
 from drrej.documents.words import accepted_scores
@@ -281,7 +281,7 @@ def check_gates(
     """
     for gate in gates:
         check_gate(gate, options.conditions(rejector))
-        kind, member = gate.member or ("", "")
+        _, kind, member = of_member(gate.metric) or ("", "", "")
         if rejector is not None and kind == "class":
             known = list(rejector.class_names or names or rejector.class_titles)
             if rejector.is_scored:
@@ -372,13 +372,13 @@ def _labelled_columns(scored: Scored, rivals: Rivals, classwise: bool) -> dict[s
     assert labels is not None
     known = labels >= 0
     chosen, kept = None if known.all() else known, scored.accepted & known
-    of_accepted, of_others = scored.calibrated.tallies(np.maximum(labels, 0), kept, known & ~kept)
+    of_accepted, of_others = calibration_tallies(scored.calibrated, np.maximum(labels, 0), kept, known & ~kept)
     number = np.min_scalar_type(classes)
     columns: dict[str, Any] = {
         "wrong": scored.wrong,
         "label": np.where(known, labels, classes).astype(number),
         "prediction": scored.prediction.astype(number),
-        "uncalibrated": scored.raw.tallies(np.maximum(labels, 0), chosen)[0],
+        "uncalibrated": calibration_tallies(scored.raw, np.maximum(labels, 0), chosen)[0],
         "all": of_accepted + of_others,
         "accepted rows": of_accepted,
         **rivals.columns_of(scored),

@@ -145,10 +145,10 @@ def calibration_sections(columns: Mapping[str, Any]) -> dict[str, Calibration | 
         "expected_accuracy": ExpectedAccuracy(
             value=parts["accepted"].mean_confidence, all=parts["all"].mean_confidence
         ),
-        "nll": Calibration(**{part: tally.mean_nll for part, tally in parts.items()}),
-        "ece": Calibration(**{part: tally.ece for part, tally in parts.items()}),
-        "brier": Calibration(**{part: tally.mean_brier for part, tally in parts.items()}),
     }
+    figures = {part: tally.figures for part, tally in parts.items()}
+    for name in ("nll", "ece", "brier"):
+        sections[name] = Calibration(**{part: figures[part][name] for part in parts})
     if "classwise all" in columns:
         sections["classwise_ece"] = Calibration(**{part: columns[f"classwise {part}"].ece for part in parts})
     return sections
@@ -236,9 +236,8 @@ def expected_accuracy(doubt: Floats, accepted: Booleans) -> ExpectedAccuracy:
 
 def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> MeanRatio:
     """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
-    fit = None if ratio.variance is None else RatioMoments(ratio.rows, 1.0, ratio.variance, ratio.third)
-    shift = {**ratio_shift(sums.moments(rows), fit), "mean": sums.mean(rows)}
-    figure = MeanRatio(**shift)
+    fit = RatioMoments(ratio.rows, 1.0, ratio.variance, ratio.third)
+    figure = MeanRatio(**ratio_shift(sums.moments(rows), fit))
     return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
 
 
@@ -259,7 +258,7 @@ def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
 
 def drift_figure(curve: Curve, ratio: Ratio) -> Drift:
     """How far losses have moved since the fit."""
-    return Drift(**loss_shift(curve, ratio.drift_reference, ratio.rows))
+    return Drift(**loss_shift(curve, ratio.drift_quantiles or ratio.loss_quantiles, ratio.rows))
 
 
 def group_looks(columns: Mapping[str, Any], doubt: Floats, drift: Floats, ratio: Ratio) -> tuple[GroupLook, ...]:

@@ -96,7 +96,7 @@ def uncalibrated(
     check_floor(floor, dump)
     if dump.input != "logits" and floor is None:
         floor = FACE_VALUE
-    return source.new_rejector(dump, precision).with_calibration(Calibration("given", temperature, floor=floor))
+    return source.new_rejector(dump, precision).with_sections(Calibration("given", temperature, floor=floor))
 
 
 def without_logits(
@@ -108,7 +108,7 @@ def without_logits(
     """
     columns = Columns(column, prediction=prediction, target=target)
     start = Rejector(classes=2, input="logits", columns=columns, binary=True, precision=precision, task="regression")
-    return start.with_calibration(Calibration("none", 1.0))
+    return start.with_sections(Calibration("none", 1.0))
 
 
 @without_bad_files
@@ -146,7 +146,7 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
         return {"loss": scored.loss, "sketch": scored.sketch, **drift, **wrong}
 
     columns = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=labelled)
-    return rejector.with_ratio(ratio_of(loss, columns, options, rejector.classes))
+    return rejector.with_sections(rejector.calibration, ratio_of(loss, columns, options, rejector.classes))
 
 
 def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, classes: int) -> Ratio:
@@ -170,8 +170,8 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
         loss_name=loss.name,
         mean_loss=total.mean(ordered.size),
         max_loss=float(ordered[-1]),
-        variance=None if moments is None else moments.variance,
-        third=None if moments is None else moments.third,
+        variance=moments.variance,
+        third=moments.third,
         rows=ordered.size,
         fingerprint=columns["sketch"].fingerprint().text(),
         loss_quantiles=loss_quantiles(ordered),

@@ -14,11 +14,9 @@ from msgspec import Struct
 from drrej.core.calibrators import IDENTITY, Calibrator, Scores
 from drrej.core.confidence import ScoreMap
 from drrej.core.inputs import (
-    BINARY_REASONS,
-    BINARY_REMEDIES,
+    BINARY_DOUBTS,
+    DOUBTS,
     FACE_VALUE,
-    REASONS,
-    REMEDIES,
     Kind,
     Positives,
     ScoreLook,
@@ -44,7 +42,7 @@ from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
 from drrej.data.labels import sortable_keys
-from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
+from drrej.documents.rejector import FITTED_METHODS, Calibration, Ratio, Rejector, Threshold
 from drrej.engines.protocol import PassSummary
 from drrej.errors import DumpError, OptionError
 
@@ -322,7 +320,7 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
             found = notes.look.kind(dump.binary)
             sums = found == "probabilities" and not dump.binary
             if sums or (found not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
-                reason = (BINARY_REASONS if dump.binary else REASONS)[found]
+                reason, _ = (BINARY_DOUBTS if dump.binary else DOUBTS)[found]
                 raise DumpError(
                     f"{file}: column '{dump.columns.pattern}': {reason}, unlike those of the other files; store all "
                     "files in one kind, or pass `input=logits` if they really are logits"
@@ -333,8 +331,7 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
 
 def doubt_about(dump: Dump, kind: Kind) -> str:
     """Why scores of such a look are not taken as logits, and what to say."""
-    reasons, remedies = (BINARY_REASONS, BINARY_REMEDIES) if dump.binary else (REASONS, REMEDIES)
-    return f"{reasons[kind]}; {remedies[kind]}"
+    return "; ".join((BINARY_DOUBTS if dump.binary else DOUBTS)[kind])
 
 
 def check_floor(floor: float | None, dump: Dump) -> None:
@@ -492,7 +489,7 @@ def seen_rows(rejector: Rejector, for_guarantee: bool = False) -> dict[str, Fing
         "threshold": rejector.threshold,
     }
     if for_guarantee:
-        steps = {"fit": rejector.ratio} | ({"calibrate": calibration} if calibration.is_fitted else {})
+        steps = {"fit": rejector.ratio} | ({"calibrate": calibration} if calibration.method in FITTED_METHODS else {})
     return {step: read_fingerprint(made.fingerprint, made.rows) for step, made in steps.items() if made is not None}
 
 

@@ -27,6 +27,8 @@ from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.promises import PromiseRows, by_class, choose_cutoffs, path_of
 from drrej.core.reuse import MOST_REPEATS, Fingerprint, repeats
 from drrej.core.thresholds import (
+    FIXED,
+    MEAN_RULES,
     REJECT_ALL,
     Rule,
     capped,
@@ -131,14 +133,16 @@ def choose_threshold(
         raise Infeasible(f"{verdict}; {remark}" if remark else str(verdict)) from None
     decision = asdict(groups[0] if by is None else _together(groups))
     del decision["group"]
-    finished = rejector.with_threshold(
+    finished = rejector.with_sections(
+        rejector.calibration,
+        rejector.ratio,
         Threshold(
             **decision,
             rule=replace(rule, method=rule.certified_by, reused=None if rule.confidence is None else reused),
-            fingerprint=columns["sketch"].fingerprint().text() if rule.uses_rows else None,
+            fingerprint=columns["sketch"].fingerprint().text() if rule.kind not in FIXED else None,
             by=by,
             groups=None if by is None else groups,
-        )
+        ),
     )
     listed = pa.concat_tables(tables) if tables else pa.table({})
     cautions = [doubt or (repeated if noticeable else UNNOTICEABLE), whole]
@@ -210,7 +214,7 @@ def _collect(
             columns["value"] = scored.cost
         if grouping is not None:
             columns["group"] = grouping.column(scored.block, scored.prediction)
-        if rule.uses_rows:
+        if rule.kind not in FIXED:
             columns["sketch"] = scored.sketch
         if rule.confidence is not None and not (rejector.is_scored and example is None):  # scores tie by nature
             columns["key"] = copy_keys(scored.block, example)
@@ -375,7 +379,7 @@ def decide(
             cutoff = None if cutoff is None or other is None else max(cutoff, other)
     elif costs is None:
         cutoff = choose_cutoff(rule, density, curve)
-    elif rule.limits_a_mean:
+    elif rule.kind in MEAN_RULES:
         cutoff = mean_cutoff(rule, costs, density.flat_start)
     else:
         cutoff = least_cost_cutoff(costs, rule.target, density)
@@ -388,7 +392,7 @@ def decide(
         accepted=accepted,
         coverage=accepted / curve.rows,
         accuracy=(accepted - errors) / accepted if rule.needs_labels and accepted else None,
-        mean=costs.below(cutoff)[1] if costs is not None and rule.limits_a_mean else None,
+        mean=costs.below(cutoff)[1] if costs is not None and rule.kind in MEAN_RULES else None,
     )
 
 

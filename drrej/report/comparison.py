@@ -68,14 +68,10 @@ def comparison_tables(reports: Mapping[str, Report], differences: Mapping[str, D
     found = [Table("models", "Models", header, rows, "95 % intervals in brackets")]
     if differences:
         keys = [entry.name for entry in entries(Difference) if entry.section is Change and entry.name in _FIGURES]
-        rows = [
-            [
-                name,
-                "paired" if each.kind == "paired" else "not paired",
-                *(_cell(key, getattr(each, key)) for key in keys),
-            ]
-            for name, each in differences.items()
-        ]
+        rows = []
+        for name, each in differences.items():
+            how = "paired" if each.kind == "paired" else "not paired"
+            rows.append([name, how, *(_cell(key, getattr(each, key)) for key in keys)])
         header = ["model", "rows", *(_FIGURES[key] for key in keys)]
         remark = "the difference is significant if its 95 % interval does not contain 0; shares in percentage points"
         found.append(Table("differences", f"Difference from {next(iter(reports))}", header, rows, remark))
@@ -97,8 +93,8 @@ def _cell(key: str, spread: Spread | None) -> str:
 
 def _tex(table: Table) -> str:
     """A table for LaTeX, with the rules of the package booktabs."""
-    lines = [" & ".join("".join(_TEX.get(sign, sign) for sign in cell) for cell in row) for row in table.rows]
-    header = " & ".join("".join(_TEX.get(sign, sign) for sign in cell) for cell in table.header)
+    cells = [["".join(_TEX.get(sign, sign) for sign in cell) for cell in row] for row in (table.header, *table.rows)]
+    header, *lines = map(" & ".join, cells)
     columns = "l" + "r" * (len(table.header) - 1)
     body = " \\\\\n".join(lines)
     return (

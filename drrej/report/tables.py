@@ -11,7 +11,7 @@ from msgspec import Struct
 from drrej.documents.document import Document, Entry, entries
 from drrej.documents.figures import Change, Proportion, Spread
 from drrej.documents.report import Calibration, Difference, ErrorFigures, Ranking, RegressionReport, Report
-from drrej.documents.summaries import AtHand, Cascade, Plan
+from drrej.documents.summaries import Cascade, Plan
 from drrej.errors import printable
 from drrej.report.words import (
     counted,
@@ -90,7 +90,7 @@ def _(report: Report | RegressionReport) -> str:
 
 @tables.register
 def _(report: Report, style: Style = DECIMALS) -> list[Table]:
-    makers = (_shares, _comparisons, _measures, _costs, _drift, _curve, _classes, _rows)
+    makers = (_shares, _comparisons, _measures, _costs, _drift, _classes, _rows)
     return [table for made_by in makers for table in made_by(report, style)]
 
 
@@ -158,28 +158,17 @@ def _shares(report: Report, style: Style) -> Iterator[Table]:
     yield Table("proportions", "Coverage and accuracy", header, rows, remark)
     by = str(report.by)
     if report.per_group:
-        rows = [
-            [
-                group.group,
-                str(group.rows),
-                style.share(group.coverage.value),
-                *_spread(group.accuracy, style),
-                style.share(group.base_accuracy.value),
-            ]
-            for group in report.per_group
-        ]
+        rows = []
+        for group in report.per_group:
+            coverage, base = style.share(group.coverage.value), style.share(group.base_accuracy.value)
+            rows.append([group.group, str(group.rows), coverage, *_spread(group.accuracy, style), base])
         header = [by, "rows", "coverage", "accuracy", "95 % interval", "base accuracy"]
         yield Table("groups", f"By {by}", header, rows)
     if report.looks:
-        rows = [
-            [
-                look.group,
-                str(look.rows),
-                *_spread(look.coverage, DECIMALS),
-                *map(figure, (look.expected_accuracy, look.drift.distance, look.drift.p_value)),
-            ]
-            for look in report.looks[:_MOST_LOOKS]
-        ]
+        rows = []
+        for look in report.looks[:_MOST_LOOKS]:
+            figures = map(figure, (look.expected_accuracy, look.drift.distance, look.drift.p_value))
+            rows.append([look.group, str(look.rows), *_spread(look.coverage, DECIMALS), *figures])
         header = [by, "rows", "coverage", "95 % interval", "expected accuracy", "drift", "p-value"]
         number, left = len(report.looks), len(report.looks) - _MOST_LOOKS
         remark = f"drift since the fit, largest first; p-values are Bonferroni-corrected for {number} groups"
@@ -278,7 +267,7 @@ def _costs(report: Report, style: Style) -> Iterator[Table]:
 
 
 def _drift(report: Report, style: Style) -> Iterator[Table]:
-    """How far these rows are from those of the fit."""
+    """How far these rows are from those of the fit, and what other thresholds would do."""
     ratio, drift, number = report.ratio, report.drift, style.number
     rows = [
         ["mean ratio", f"{number(ratio.mean)} +- {number(ratio.std_error)}", number(ratio.p_value)],
@@ -286,10 +275,6 @@ def _drift(report: Report, style: Style) -> Iterator[Table]:
     ]
     remark = "; ".join(filter(None, ["without drift the mean ratio is 1", unsure_order(report)]))
     yield Table("drift", "Drift since the fit", ["drift", "value", "p-value"], rows, remark)
-
-
-def _curve(report: Report, _: Style) -> Iterator[Table]:
-    """What other thresholds would do."""
     if report.curve:
         rows = [
             [f"{point.tau:.2f}", figure(point.coverage), figure(point.accuracy)]
@@ -408,7 +393,20 @@ def _(plan: Plan, _: Style = DECIMALS) -> list[Table]:
         remark = "fresh rows of all kinds, by how much of the limit is expected to be used up"
         return [found(["promise", "share of rows", "at least", *parts], rows, remark)]
     if plan.at_hand is not None:
-        return [_at_hand(plan, plan.at_hand)]
+        header = ["coverage", "accepted", "errors", "risk", "bound, if asked", "bound, any cutoff"]
+        remark = "'if asked': valid if you chose this coverage before looking; 'any cutoff': valid for any choice"
+        if plan.question is not None:
+            header.append("fresh rows")
+            remark += (
+                f"; 'fresh rows' would certify a risk of {plan.question.risk:g} and this coverage with power "
+                f"{plan.question.power:g}, if these risks are the true ones"
+            )
+        rows = []
+        for row in plan.at_hand:
+            shares = [percent(share, 2) for share in (row.risk, row.asked, row.any_cutoff)]
+            cells = [percent(row.coverage), str(row.accepted), str(row.errors), *shares, _count(row.needed)]
+            rows.append(cells[: len(header)])
+        return [Table("at_hand", "What these rows can guarantee", header, rows, remark)]
     if plan.needed is None or plan.question is None:
         return []
     rows = [[f"{row.error:g}", _count(row.fixed_cutoff), _count(row.risk_and_coverage)] for row in plan.needed]
@@ -417,28 +415,6 @@ def _(plan: Plan, _: Style = DECIMALS) -> list[Table]:
         f"at least {plan.question.least_accepted} rows must be accepted"
     )
     return [found(["expected error rate", "fixed cutoff", "risk and coverage"], rows, remark)]
-
-
-def _at_hand(plan: Plan, at_hand: Sequence[AtHand]) -> Table:
-    header = ["coverage", "accepted", "errors", "risk", "bound, if asked", "bound, any cutoff"]
-    remark = "'if asked': valid if you chose this coverage before looking; 'any cutoff': valid for any choice"
-    if plan.question is not None:
-        header.append("fresh rows")
-        remark += (
-            f"; 'fresh rows' would certify a risk of {plan.question.risk:g} and this coverage with power "
-            f"{plan.question.power:g}, if these risks are the true ones"
-        )
-    rows = [
-        [
-            percent(row.coverage),
-            str(row.accepted),
-            str(row.errors),
-            *(percent(share, 2) for share in (row.risk, row.asked, row.any_cutoff)),
-            _count(row.needed),
-        ][: len(header)]
-        for row in at_hand
-    ]
-    return Table("at_hand", "What these rows can guarantee", header, rows, remark)
 
 
 def _count(number: int | None) -> str:
@@ -479,16 +455,11 @@ def _(cascade: Cascade, _: Style = DECIMALS) -> list[Table]:
     ways = [("this cascade", cascade.chosen), *((f"{way.stages[0]} alone", way) for way in cascade.alone)]
     alone = [[name, money(way.cost), percent(way.accuracy, 2), str(way.errors)] for name, way in ways]
     step = max(1, -(-len(cascade.frontier) // _MOST_PLANS))
-    plans = [
-        [
-            money(plan.cost) + (" *" if plan == cascade.chosen else ""),
-            percent(plan.accuracy, 2),
-            str(plan.errors),
-            " > ".join(plan.stages),
-        ]
-        for place, plan in enumerate(cascade.frontier)
-        if place % step == 0 or plan == cascade.chosen
-    ]
+    plans = []
+    for place, plan in enumerate(cascade.frontier):
+        if place % step == 0 or plan == cascade.chosen:
+            cost = money(plan.cost) + (" *" if plan == cascade.chosen else "")
+            plans.append([cost, percent(plan.accuracy, 2), str(plan.errors), " > ".join(plan.stages)])
     remark = "the plans that were tested, the safest first; * is the one that was chosen, the cheapest that passed"
     if cascade.confidence is None:
         remark = "plans that no other beats, the safest first; * is the one that was chosen"

@@ -324,8 +324,13 @@ def _outcome(report: Document, target: Target, promise: Promise, signs: Signs) -
         interval = f"({money(cost.lower)}{to}{money(cost.upper)})"
         others = f"{money(cost.accepting_all)} accepting all, {money(cost.rejecting_all)} reviewing all"
         return f"{money(cost.value)} per 1000 rows {interval}, against {others}: {promise.verdict}"
-    if promise.value is None or promise.lower is None or promise.upper is None:
-        return _unknown(report, promise)
+    if promise.what in MEANS and promise.value is None:
+        return "inconclusive, no row is accepted or there are no labels"
+    if promise.what in MEANS and promise.lower is None:
+        return f"{figure(promise.value)}: inconclusive, there is no interval for unbounded errors"
+    if promise.value is None or promise.lower is None:
+        labelled = promise.what in ("coverage", "reviews") or "accuracy" in report
+        return f"inconclusive, {'no row is accepted' if labelled else 'there are no labels'}"
     limit = f"{promise.wanted:g}" if is_mean else exact_percent(promise.wanted)
     came_out = found_words(promise, signs)
     if promise.verdict == "missed" and target.confidence is not None:
@@ -364,16 +369,6 @@ def _met_by_all(report: Document, promise: Promise) -> str:
         return ""
     wanted = promise.wanted if promise.what == "accuracy" else 1.0 - promise.wanted
     return f"; also met without rejection: {percent(base.value)} of all rows are right" if base.value >= wanted else ""
-
-
-def _unknown(report: Document, promise: Promise) -> str:
-    """Why there is no value, or no interval."""
-    if promise.what in MEANS and promise.value is not None:
-        return f"{figure(promise.value)}: inconclusive, there is no interval for unbounded errors"
-    if promise.what in MEANS:
-        return "inconclusive, no row is accepted or there are no labels"
-    labelled = promise.what in ("coverage", "reviews") or "accuracy" in report
-    return f"inconclusive, {'no row is accepted' if labelled else 'there are no labels'}"
 
 
 def gate_state(report: Document, gate: GateRow) -> str:

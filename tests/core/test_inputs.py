@@ -306,7 +306,7 @@ def test_other_scores() -> None:
     assert ScoreLook.of(rng.random((300, 5))).kind() == "unit interval"
     assert ScoreLook.of(rng.random((19, 5)) * 0.1).kind() == "logits"  # too few rows to say
     assert ScoreLook().kind() == "logits"
-    assert {"probabilities", "unit interval", "scaled", "mixed"} == set(module.REASONS) == set(module.REMEDIES)
+    assert {"probabilities", "unit interval", "scaled", "mixed"} == set(module.DOUBTS)
 
 
 def test_one_score_per_row() -> None:

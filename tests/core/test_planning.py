@@ -12,7 +12,7 @@ from scipy import stats
 from drrej.core.certify import joint_candidates, needed_rows
 from drrej.core.curves import Curve
 from drrej.core.intervals import upper_bound
-from drrej.core.planning import Question, assured_power, cutoff_power, rows_for_both, rows_for_cutoff
+from drrej.core.planning import Question, assured_power, rows_for_both, rows_for_cutoff
 from drrej.core.ratio import DensityRatio
 from drrej.errors import Infeasible, OptionError
 
@@ -63,8 +63,9 @@ def test_rows_for_a_cutoff_average_over_how_many_are_accepted(question: Question
     def mean(rows: int, power: np.ndarray) -> float:
         return float(stats.binom.pmf(np.arange(rows + 1), rows, question.coverage) @ power[: rows + 1])
 
-    assert cutoff_power(question, needed) >= question.power
-    assert cutoff_power(question, needed) == pytest.approx(mean(needed, sure), abs=1e-4)
+    power = assured_power(question).mean(needed, question.coverage)
+    assert power >= question.power
+    assert power == pytest.approx(mean(needed, sure), abs=1e-4)
     assert mean(needed - 1, sure) < question.power + 1e-4
     exact = powers(question, 2 * needed + 40)
     assert all(mean(rows, exact) >= question.power for rows in range(needed, needed + 40))

@@ -12,6 +12,7 @@ NAMES = [
     "betainc",
     "betaincc",
     "betaincinv",
+    "betaln",
     "bdtrc",
     "gammainc",
     "gammaincc",

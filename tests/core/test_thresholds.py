@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from drrej import Infeasible, Rule
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.ratio import DensityRatio, fit_ratio
-from drrej.core.thresholds import RULES, Goal, as_share, choose_cutoff, mean_cutoff, risk_of, with_reviewers
+from drrej.core.thresholds import FIXED, RULES, Goal, as_share, choose_cutoff, mean_cutoff, risk_of, with_reviewers
 from drrej.errors import OptionError
 
 graded = st.lists(st.tuples(st.integers(0, 8), st.booleans()), min_size=1, max_size=40)
@@ -247,7 +247,7 @@ def test_which_rules_need_labels_and_rows() -> None:
     targets = {"max-loss": 1.0, "cost": 1.0, "promises": 0.0}
     missed, reviews = Goal("missed", 0.1, "a"), Goal("reviews", 3, per=9)
     rules = {kind: Rule(kind, targets.get(kind, 0.5)) for kind in RULES if kind != "promises"}
-    assert {kind for kind, rule in rules.items() if not rule.uses_rows} == {"tau", "max-loss"}
+    assert set(FIXED) == {"tau", "max-loss"}
     needed = {kind for kind, rule in rules.items() if rule.needs_labels}
     assert needed == {"accuracy", "risk", "cost", "mean-cost"}
     assert [Rule("promises", 0.0, promises=goals).needs_labels for goals in ((reviews,), (reviews, missed))] == [

@@ -29,13 +29,13 @@ def rejectors(draw: st.DrawFn) -> Rejector:
     names = draw(st.none() | st.just(("a", "ü", "c, d")))
     rejector = Rejector(3, "probs", Columns(draw(texts(1)), draw(st.none() | texts())), class_names=names)
     before_after = BeforeAfter(draw(maybe), draw(maybe))
-    rejector = rejector.with_calibration(
+    sections: list[Any] = [
         Calibration("temperature", draw(positive), draw(st.booleans()), 10, "ab.cd", before_after, before_after)
-    )
+    ]
     if draw(st.booleans()):
         numbers = {name: draw(finite) for name in ("log_max_ratio", "min_loss", "mean_loss", "max_loss")}
         loss = draw(st.sampled_from(list(PLAIN)))
-        rejector = rejector.with_ratio(
+        sections.append(
             Ratio(
                 alpha=draw(finite),
                 lam=draw(positive),
@@ -49,8 +49,8 @@ def rejectors(draw: st.DrawFn) -> Rejector:
         )
         if draw(st.booleans()):
             rule = Rule("tau", draw(positive))
-            rejector = rejector.with_threshold(Threshold(draw(maybe), draw(maybe), rule, 10, 5, 0.5, draw(maybe)))
-    return rejector
+            sections.append(Threshold(draw(maybe), draw(maybe), rule, 10, 5, 0.5, draw(maybe)))
+    return rejector.with_sections(*sections)
 
 
 @given(rejectors())
@@ -160,15 +160,15 @@ def test_keys_that_are_not_known_are_refused(tree: dict[str, Any], path: str) ->
 
 def test_a_step_drops_the_sections_after_it(tree: dict[str, Any]) -> None:
     done = Rejector.from_json(json.dumps(tree))
-    fitted = done.with_ratio(done.need_ratio())
+    fitted = done.with_sections(done.calibration, done.ratio)
     assert fitted.threshold is None
-    calibrated = done.with_calibration(done.need_calibration())
+    calibrated = done.with_sections(done.calibration)
     assert (calibrated.ratio, calibrated.threshold) == (None, None)
 
 
 def test_a_missing_section_names_the_command_to_run() -> None:
     empty = Rejector(2, "logits", Columns("logits"))
-    calibrated = empty.with_calibration(Calibration("given", 1.0))
+    calibrated = empty.with_sections(Calibration("given", 1.0))
     for need, command in (
         (empty.need_calibration, "calibrate"),
         (empty.need_threshold, "calibrate"),  # the first that is missing

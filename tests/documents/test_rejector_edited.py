@@ -258,11 +258,12 @@ def test_every_fit_and_threshold_reads_back(
     keys = np.arange(1, values.size + 1, dtype=np.uint64) << np.uint64(40)
     options = drrej.RatioOptions(alpha, 10.0**log_lam, loss)
     ratio = ratio_of(loss, {"loss": values.copy(), "sketch": Sketch.of(keys)}, options, 2)
-    fitted = without_logits("own").with_ratio(ratio)
+    start = without_logits("own")
+    fitted = start.with_sections(start.calibration, ratio)
     assert drrej.Rejector.from_json(fitted.to_json()) == fitted
     if rule[0] == "risk":  # only with classes
-        calibration = drrej.Rejector(2, "logits", fitted.columns).with_calibration
-        fitted = calibration(type(fitted.need_calibration())("given", 1.0)).with_ratio(ratio)
+        calibration = type(fitted.need_calibration())("given", 1.0)
+        fitted = drrej.Rejector(2, "logits", fitted.columns).with_sections(calibration, ratio)
     wrong = np.arange(values.size) % 3 == 0
     asked = drrej.Rule(*rule)
     columns = {"loss": values, "wrong": wrong, "once": np.ones(values.size, bool)}
@@ -272,7 +273,7 @@ def test_every_fit_and_threshold_reads_back(
         return
     record = replace(asked, method=asked.certified_by, reused=asked.confidence and False)
     counts = found.rows, found.accepted, found.coverage, found.accuracy
-    done = fitted.with_threshold(Threshold(found.tau, found.cutoff, record, *counts))
+    done = fitted.with_sections(fitted.calibration, ratio, Threshold(found.tau, found.cutoff, record, *counts))
     assert drrej.Rejector.from_json(done.to_json()) == done
 
 

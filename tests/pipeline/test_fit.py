@@ -115,7 +115,7 @@ def test_a_model_that_is_always_sure_fits_for_every_alpha(tmp_path: Path) -> Non
         for lam in (1e-4, 1.0, 1e6):
             from drrej.documents.rejector import Calibration
 
-            given = start.with_calibration(Calibration("given", 1.0))
+            given = start.with_sections(Calibration("given", 1.0))
             ratio = drrej.fit(source(path), given, drrej.RatioOptions(alpha, lam, "log")).need_ratio()
             assert ratio.max_loss < 1e-3
             losses = expected_losses(logits, "log", 1.0)

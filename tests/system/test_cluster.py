@@ -250,9 +250,8 @@ def test_another_rejector_or_input_is_not_reused(dataset: Path, engine: DaskEngi
         return counts.reused
 
     assert [interrupted(rejector), interrupted(rejector)] == [0, 2]
-    other = rejector.with_threshold(
-        msgspec.structs.replace(rejector.need_threshold(), cutoff=rejector.need_threshold().cutoff / 2)
-    )
+    half = msgspec.structs.replace(rejector.need_threshold(), cutoff=rejector.need_threshold().cutoff / 2)
+    other = rejector.with_sections(rejector.calibration, rejector.ratio, half)
     assert interrupted(other) == 0
     write_dump(tmp_path / "b.parquet", logits[:200], labels[:200])
     assert interrupted(other) == 1
