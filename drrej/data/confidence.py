@@ -111,13 +111,11 @@ def said_level(text: str) -> float | None:
 
 def in_words(columns: LogitColumns, schema: pa.Schema, first_texts: Callable[[str], list[str]]) -> LogitColumns:
     """The columns of scores, told which of them are words, by the first texts of those that are texts."""
-
-    def is_words(name: str) -> bool:
+    ways = []
+    for name, how in columns.reduced:
         found = field_of(schema, name)
-        texts = first_texts(name) if found is not None and is_text(value_type(found.type)) else []
-        return bool(texts) and said_level(texts[0]) is not None
-
-    ways = [_WORDS if not how and is_words(name) else how for name, how in columns.reduced]
+        texts = first_texts(name) if not how and found is not None and is_text(value_type(found.type)) else []
+        ways.append(_WORDS if texts and said_level(texts[0]) is not None else how)
     if tuple(ways) == columns.reductions:
         return columns
     pattern = ",".join(f"{name}:{how}" if how else name for name, how in zip(columns.names, ways, strict=True))

@@ -436,14 +436,15 @@ class Dump(Struct, frozen=True):
             stored = self._agreement(block, stored)
         known = np.asarray(stored.is_valid()) if skip_missing and stored.null_count else np.ones(block.bad.size, bool)
         there = np.flatnonzero(known)
-
-        def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
-            block.report(there[rows], what, remedy, example, column=name)
-
         if not known.all():
             stored = stored.take(pa.array(there))
         labels = np.zeros(known.size, np.int64)
-        labels[there] = self.label_kind.encode(stored, self.classes, report, keep_unknown)
+        labels[there] = self.label_kind.encode(
+            stored,
+            self.classes,
+            lambda rows, *words: block.report(there[rows], *words, column=name),
+            keep_unknown,
+        )
         return labels, known
 
 

@@ -106,15 +106,15 @@ def _header(stream: Any, file: DumpFile) -> _Header:
     line, *others = _LINE_END.split(text, maxsplit=1)
     rest = others[0] if others else b""
     if b"\0" in line:
-        raise _not_csv(file, "it is not text in UTF-8")
+        raise ValueError("it is not text in UTF-8")
     try:
         header = line.removeprefix(_BOM).decode()
     except UnicodeDecodeError:
-        raise _not_csv(file, "its header is not text in UTF-8") from None
+        raise ValueError("its header is not text in UTF-8") from None
     if not header.strip():
-        raise _not_csv(file, "there is no header in its first line")
+        raise ValueError("there is no header in its first line")
     if header.count('"') % 2:
-        raise _not_csv(file, "a name in its header contains a line break, or a quote is missing")
+        raise ValueError("a name in its header contains a line break, or a quote is missing")
     plain = "".join(header.split('"')[::2])  # what is outside of quotes; of several separators the first of ours counts
     separator = "\t" if file.ends_with(_TABS) else next((mark for mark in _SEPARATORS if mark in plain), ",")
     names = next(csv.reader(io.StringIO(header), delimiter=separator))
@@ -127,10 +127,6 @@ def _header(stream: Any, file: DumpFile) -> _Header:
     check_repeated(names, file.name)
     in_families = frozenset(name for family in numbered(names).values() for name in family)
     return _Header(names, in_families, separator, rest)
-
-
-def _not_csv(file: DumpFile, what: str) -> DumpError:
-    return DumpError(f"{file.name}: not a readable CSV file ({what}); is it complete, and is it CSV?")
 
 
 def _is_number(text: str, names: bool = True) -> bool:
@@ -239,7 +235,12 @@ def _type_of(cells: pa.Array, types: Iterable[pa.DataType]) -> pa.DataType:
     """The first of some types that holds all cells; lists are told by the first cell that is not empty."""
     few = cells.slice(0, 100)  # nearly all that do not fit can be told by these
     for kind in types:
-        if _is_list(few) if kind == LISTS else all(_values(some, kind) is not None for some in (few, cells)):
+        if kind == LISTS:
+            text = _values(few, pa.string())
+            fits = text is not None and bool(_LIST.match(next(filter(None, text.to_pylist()), "")))
+        else:
+            fits = all(_values(some, kind) is not None for some in (few, cells))
+        if fits:
             return kind
     return pa.binary()
 
@@ -300,12 +301,6 @@ def _as_written(cells: pa.Array) -> pa.Array:
 
     text = cells.cast(pa.string())
     return pc.if_else(pc.equal(pc.binary_length(text), 0), pa.scalar(None, pa.string()), text)
-
-
-def _is_list(cells: pa.Array) -> bool:
-    """Whether the first cell of text begins as a list of numbers does."""
-    text = _values(cells, pa.string())
-    return text is not None and bool(_LIST.match(next(filter(None, text.to_pylist()), "")))
 
 
 def _first_text(cells: pa.Array) -> dict[bytes, str] | None:

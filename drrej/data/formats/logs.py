@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -22,25 +22,20 @@ _BULKY = frozenset({"attachments", "events", "messages", "store", "timelines", "
 
 def without_alternatives(text: bytes) -> bytes:
     """JSON lines without `top_logprobs` where its keys are tokens: every token would become a column of its own."""
-    return b"\n".join(_pruned(line) if ALTERNATIVES in line else line for line in text.split(b"\n"))
 
-
-def _pruned(line: bytes) -> bytes:
-    try:
-        found = json.loads(line, object_pairs_hook=no_doubled)
-        _prune(found)
-        return json.dumps(found, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):  # whoever parses it says where
-        return line
-
-
-def _prune(value: Any) -> None:
-    if isinstance(value, dict):
-        listed = value.get("top_logprobs")
+    def pruned(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = no_doubled(pairs)
+        listed = found.get("top_logprobs")
         if isinstance(listed, list) and any(isinstance(item, dict) and "token" not in item for item in listed):
-            del value["top_logprobs"]
-    for inside in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
-        _prune(inside)
+            del found["top_logprobs"]
+        return found
+
+    lines = text.split(b"\n")
+    for number, line in enumerate(lines):
+        if ALTERNATIVES in line:
+            with contextlib.suppress(ValueError, RecursionError):  # whoever parses it says where
+                lines[number] = json.dumps(json.loads(line, object_pairs_hook=pruned), ensure_ascii=False).encode()
+    return b"\n".join(lines)
 
 
 def parsed(text: bytes, file: DumpFile, where: str, remedy: str) -> Any:
@@ -79,19 +74,17 @@ def _own(sample: dict[str, Any]) -> dict[str, Any]:
 
 def _write_archive(file: DumpFile, path: str) -> None:
     """Convert a log of inspect_ai in its own format: a zip with a document for each sample."""
+    samples = []
     with open_bytes(file) as stream, archive_in(stream) as archive:
-        write_rows([_own(sample) for sample in _samples(archive, file)], path)
-
-
-def _samples(archive: zipfile.ZipFile, file: DumpFile) -> Iterator[dict[str, Any]]:
-    names = [name for name in archive.namelist() if name.startswith("samples/") and name.endswith(".json")]
-    if not names:
+        for name in archive.namelist():
+            if name.startswith("samples/") and name.endswith(".json"):
+                sample = parsed(archive.read(name), file, name, "is the log complete?")
+                if not isinstance(sample, dict):
+                    raise DumpError(f"{file.name}: {name} is not a sample; is the log complete?")
+                samples.append(_own(sample))
+    if not samples:
         raise DumpError(f"{file.name}: it holds no samples; is it a log of inspect_ai, of a run that has ended?")
-    for name in names:
-        sample = parsed(archive.read(name), file, name, "is the log complete?")
-        if not isinstance(sample, dict):
-            raise DumpError(f"{file.name}: {name} is not a sample; is the log complete?")
-        yield sample
+    write_rows(samples, path)
 
 
 EVAL = spooled("inspect_ai log", (".eval",), _write_archive)
