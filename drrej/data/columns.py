@@ -220,10 +220,9 @@ def _asked_for(schema: pa.Schema, name: str, wanted: DumpOptions, where: str, ty
 
 def _only_score(schema: pa.Schema, where: str, label: str) -> LogitColumns:
     scores = [field.name for field in schema if pa.types.is_floating(field.type) and field.name != label]
-    if LOGITS in scores:
-        return LogitColumns((LOGITS,), "score", LOGITS)
-    if len(scores) == 1:
-        return LogitColumns((scores[0],), "score", scores[0])
+    chosen = [LOGITS] if LOGITS in scores else scores
+    if len(chosen) == 1:
+        return LogitColumns((chosen[0],), "score", chosen[0])
     what = f"several floating-point columns ({shown(scores)})" if scores else "no floating-point column (only lists?)"
     raise DumpError(f"{where}: `binary=True` needs one score per row but there is {what}; choose with `logits`")
 

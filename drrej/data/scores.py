@@ -147,12 +147,8 @@ _SPARSE, _DENSE = 0, 1
 
 def vector_sizes(array: pa.Array) -> list[int]:
     """How many scores the vectors of a column have; null ones are left out."""
-    sizes = []
-    for vector in array.to_pylist():
-        if vector is not None:
-            dense = vector["type"] != _SPARSE
-            sizes.append(len(vector["values"] or ()) if dense else int(vector["size"] or 0))
-    return sizes
+    vectors = [vector for vector in array.to_pylist() if vector is not None]
+    return [int(v["size"] or 0) if v["type"] == _SPARSE else len(v["values"] or ()) for v in vectors]
 
 
 def scores_from_vector(array: pa.Array, classes: int, report: Report) -> AnyFloats:
