@@ -177,11 +177,13 @@ class DaskEngine(Struct, frozen=True):
 
 def _run(client: dict[str, str], rows: TaskResults[Block] | bytes, task: Task, scoring: bytes) -> TaskResults[Any]:
     """The results of a task: of blocks that are kept on the worker (Dask reads lost ones again) or have to be read."""
+    from distributed import get_worker
+
     for name, version in client.items():
         if VERSIONS.get(name) != version:
             raise ClusterError(
-                f"{_worker()}: the worker has {name} {VERSIONS.get(name, 'of an unknown version')} but this client has "
-                f"{version}; results would differ: install the same versions on both"
+                f"{get_worker().address}: the worker has {name} {VERSIONS.get(name, 'of an unknown version')} but this "
+                f"client has {version}; results would differ: install the same versions on both"
             )
     if not isinstance(rows, bytes):
         return run_task(kept_blocks(*rows), _unpacked(scoring))
@@ -191,7 +193,8 @@ def _run(client: dict[str, str], rows: TaskResults[Block] | bytes, task: Task, s
     missing = next((part.name for part in parts if part.uri is None and not os.path.exists(part.path)), None)
     if error is not None and missing is not None:  # the reason behind it: storage that this worker does not have
         error = ClusterError(
-            f"{missing}: the worker {_worker()} has no such file; files must be on storage that all workers share"
+            f"{missing}: the worker {get_worker().address} has no such file; files must be on storage that all "
+            "workers share"
         )
     return results, error
 
@@ -200,12 +203,6 @@ def _run(client: dict[str, str], rows: TaskResults[Block] | bytes, task: Task, s
 def _unpacked(packed: bytes) -> Any:
     reuse_memory()
     return pickle.loads(packed)  # noqa: S301 - from our own client
-
-
-def _worker() -> str:
-    from distributed import get_worker
-
-    return str(get_worker().address)
 
 
 # The way to a cluster

@@ -117,7 +117,12 @@ def write_log(file: DumpFile, path: str) -> None:
     for number, sample in enumerate(_samples(file)):
         if not number:
             generated = all(isinstance(answer, str) for answer in sample["filtered_resps"])
-        row = _answer(sample) if generated else _columns(sample, file, number)
+        if generated:  # the answer, and what else is text or a number, as metrics are
+            plain = {name: value for name, value in sample.items() if isinstance(value, str | int | float | bool)}
+            row = {"answer": next(iter(sample["filtered_resps"]), None)}
+            row |= {name: value for name, value in plain.items() if not name.endswith("_hash")}
+        else:
+            row = _columns(sample, file, number)
         found.append((str(sample.get("filter", "none")), row))
     chosen = _chosen(list(dict.fromkeys(name for name, _ in found)), file)
     rows = [row for name, row in found if name == chosen]
@@ -138,13 +143,6 @@ def write_log(file: DumpFile, path: str) -> None:
         ]
     )
     return write_batches(path, schema, pa.Table.from_pylist(rows, schema).to_batches())
-
-
-def _answer(sample: dict[str, Any]) -> dict[str, Any]:
-    """The answer of a task that generates text, and what else is text or a number, as metrics are."""
-    plain = {name: value for name, value in sample.items() if isinstance(value, str | int | float | bool)}
-    own = {name: value for name, value in plain.items() if not name.endswith("_hash")}
-    return {"answer": next(iter(sample["filtered_resps"]), None)} | own
 
 
 def _chosen(filters: list[str], file: DumpFile) -> str:
