@@ -121,9 +121,9 @@ class OutputFile(contextlib.AbstractContextManager["OutputFile"]):
             self._check_free()
             upload(content, *open_uri(self.target))
             return
-        if self.target == STDOUT and sys.stdout is None:
-            raise OutputError("standard output: it is closed; name a file with `output`")
         to_stdout = self.target == STDOUT
+        if to_stdout and sys.stdout is None:
+            raise OutputError("standard output: it is closed; name a file with `output`")
         with contextlib.nullcontext(sys.stdout.buffer) if to_stdout else open(self.target, "wb") as stream:
             shutil.copyfileobj(content, stream, 1 << 20)
             stream.flush()
