@@ -69,21 +69,16 @@ def is_list(data_type: pa.DataType) -> bool:
     )
 
 
-def is_float_list(data_type: pa.DataType, typed: bool = True) -> bool:
-    """Whether a column holds a list of floating-point numbers per row."""
-    return is_list(data_type) and is_number(storage_type(data_type).value_type, typed)
-
-
 def list_layout(data_type: pa.DataType, typed: bool = True) -> Layout | None:
     """The layout of a column that holds all scores of a row; None for any other column."""
-    if is_float_list(data_type, typed):
-        return "list"
-    if pa.types.is_struct(data_type) and {"type", "size", "indices", "values"} == {f.name for f in data_type}:
-        return "vector" if is_float_list(data_type.field("values").type) else None
     if is_list(data_type):
         item = storage_type(data_type).value_type
-        if pa.types.is_struct(item) and {"label", "prob"} == {field.name for field in item}:
-            return "labelled" if pa.types.is_floating(item.field("prob").type) else None
+        if is_number(item, typed):
+            return "list"
+        labelled = pa.types.is_struct(item) and {"label", "prob"} == {field.name for field in item}
+        return "labelled" if labelled and pa.types.is_floating(item.field("prob").type) else None
+    if pa.types.is_struct(data_type) and {"type", "size", "indices", "values"} == {f.name for f in data_type}:
+        return "vector" if list_layout(data_type.field("values").type) == "list" else None
     return None
 
 
@@ -144,9 +139,8 @@ def _find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool
             f"{where}: are the columns '{suggested}' the scores, with the classes in their names? then pass "
             f"`logits='{suggested}'`"
         )
-    one = any(pa.types.is_floating(field.type) for field in schema)
     hint = " (add `binary=True` if one is the score of class 1; is one a confidence? pass `score=COL` `correct=COL`)"
-    hint = hint if one else ""
+    hint = hint if any(pa.types.is_floating(field.type) for field in schema) else ""
     raise DumpError(
         f"{where}: no logit columns found (no 'logits', no list of floats, no columns like logit_0, logit_1, ...); "
         f"choose with `logits` among: {shown(schema.names)}{hint}"
@@ -226,10 +220,9 @@ def _asked_for(schema: pa.Schema, name: str, wanted: DumpOptions, where: str, ty
 
 def _only_score(schema: pa.Schema, where: str, label: str) -> LogitColumns:
     scores = [field.name for field in schema if pa.types.is_floating(field.type) and field.name != label]
-    if LOGITS in scores:
-        return LogitColumns((LOGITS,), "score", LOGITS)
-    if len(scores) == 1:
-        return LogitColumns((scores[0],), "score", scores[0])
+    chosen = [LOGITS] if LOGITS in scores else scores
+    if len(chosen) == 1:
+        return LogitColumns((chosen[0],), "score", chosen[0])
     what = f"several floating-point columns ({shown(scores)})" if scores else "no floating-point column (only lists?)"
     raise DumpError(f"{where}: `binary=True` needs one score per row but there is {what}; choose with `logits`")
 
@@ -296,9 +289,7 @@ def field_of(schema: pa.Schema, name: str) -> pa.Field | None:
         return None
     found = schema.field(path[0])
     for piece in path[1:]:
-        found = (
-            found.type.field(piece) if pa.types.is_struct(found.type) else pa.field(piece, _inside(found.type, piece))
-        )
+        found = pa.field(piece, _inside(found.type, piece))
     return found
 
 
@@ -480,11 +471,8 @@ def _named(names: Sequence[str], pattern: str, classes: Sequence[str] | None, wh
     missing = [name for name in classes if name not in by_class]
     more = [name for name in by_class if name not in classes]
     if missing or more:
-        what = (
-            f"there is no column '{before}{missing[0]}{after}'"
-            if missing
-            else f"'{by_class[more[0]]}' is not of a class"
-        )
+        what = f"there is no column '{before}{missing[0]}{after}'" if missing else ""
+        what = what or f"'{by_class[more[0]]}' is not of a class"
         raise DumpError(f"{where}: {what}: `logits='{pattern}'` is for the classes {shown(list(classes))}")
     return tuple(by_class[name] for name in classes), tuple(classes)
 

@@ -33,7 +33,7 @@ from drrej.data.scores import Report
 from drrej.errors import DumpError, OptionError
 
 if TYPE_CHECKING:
-    from drrej.data.dump import DumpOptions
+    from drrej.data.dump import Block, DumpOptions
 
 _NUMBER = r"([+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?)"
 _SAID = re.compile(rf"(?:confidence\s*[:=]\s*)?{_NUMBER}\s*(?:(%)|/\s*{_NUMBER})?", re.IGNORECASE | re.ASCII)
@@ -111,13 +111,11 @@ def said_level(text: str) -> float | None:
 
 def in_words(columns: LogitColumns, schema: pa.Schema, first_texts: Callable[[str], list[str]]) -> LogitColumns:
     """The columns of scores, told which of them are words, by the first texts of those that are texts."""
-
-    def is_words(name: str) -> bool:
+    ways = []
+    for name, how in columns.reduced:
         found = field_of(schema, name)
-        texts = first_texts(name) if found is not None and is_text(value_type(found.type)) else []
-        return bool(texts) and said_level(texts[0]) is not None
-
-    ways = [_WORDS if not how and is_words(name) else how for name, how in columns.reduced]
+        texts = first_texts(name) if not how and found is not None and is_text(value_type(found.type)) else []
+        ways.append(_WORDS if texts and said_level(texts[0]) is not None else how)
     if tuple(ways) == columns.reductions:
         return columns
     pattern = ",".join(f"{name}:{how}" if how else name for name, how in zip(columns.names, ways, strict=True))
@@ -292,17 +290,23 @@ def correct_kind(data_type: pa.DataType, where: str, _typed: bool = True, *, com
     return CorrectKind(pa.bool_() if compared else kind)
 
 
-def agreement(prediction: pa.Array, label: pa.Array, name: str, where: str, report: Report) -> pa.Array:
-    """Whether each prediction is the label: numbers by value, all else as text; null where there is no label."""
+def agreement(block: Block, name: str, labels: pa.Array) -> pa.Array:
+    """Whether each prediction, in the column `name`, is the label: numbers by value, all else as text.
+
+    Null where there is no label.
+    """
     import pyarrow.compute as pc
 
-    arrays = [prediction, label]
+    arrays = [column_of(block.columns, name), labels]
     numbers = [pa.types.is_integer(array.type) or pa.types.is_floating(array.type) for array in arrays]
     if not all(numbers):
         if any(pa.types.is_floating(array.type) for array in arrays):
             kinds = " and ".join(str(array.type) for array in arrays)
-            raise DumpError(f"{where}: `prediction={name}` and the labels are {kinds}; store both as text, or numbers")
+            raise DumpError(
+                f"{block.part.name}: `prediction={name}` and the labels are {kinds}; store both as text, or numbers"
+            )
         arrays = [array.cast(pa.large_string()) for array in arrays]
     absent = np.asarray(arrays[0].is_null()) & np.asarray(arrays[1].is_valid())
-    report(np.flatnonzero(absent), f"no prediction in '{name}' (null)", "drop these rows, or fill it in")
+    remedy = "drop these rows, or fill it in"
+    block.report(np.flatnonzero(absent), f"no prediction in '{name}' (null)", remedy, column=name)
     return pc.if_else(pa.array(absent), False, pc.equal(*arrays))

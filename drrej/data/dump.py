@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterator, Sequence
-from functools import partial
 from operator import add
 from typing import Any, Literal, Protocol, get_args
 
@@ -192,10 +191,6 @@ class Block(Struct):
         """Where the rows of the block stand in their file."""
         rows = np.arange(self.bad.size) if self.kept is None else self.kept
         return rows + self.first_row
-
-    def usable(self) -> Block:
-        """The rows that are not bad, as a block of their own."""
-        return replace(self.take(np.flatnonzero(~self.bad)), problems=[])
 
     def take(self, rows: NDArray[np.intp]) -> Block:
         """Some of the rows as a block of their own; what is wrong with the others is still known."""
@@ -405,8 +400,8 @@ class Dump(Struct, frozen=True):
         skip, keep_unknown = options.on_missing_label == "skip", options.on_unknown_label != "error"
         if self.elsewhere is not None:
             labels, known = self.elsewhere.of(block, skip, keep_unknown)
-            if self.elsewhere.truths is not None:
-                right = self._agreement(block, self.elsewhere.truths.take(pa.array(labels, mask=~known)))
+            if self.elsewhere.truths is not None and options.prediction is not None:
+                right = agreement(block, options.prediction, self.elsewhere.truths.take(pa.array(labels, mask=~known)))
                 labels = np.where(np.asarray(right.fill_null(False)), RIGHT, WRONG)
         else:
             labels, known = self._stored_labels(block, skip, keep_unknown)
@@ -418,13 +413,6 @@ class Dump(Struct, frozen=True):
         block = replace(block, labels=labels, left_out=int(np.count_nonzero(out)))
         return block.take(np.flatnonzero(~out)) if out.any() else block
 
-    def _agreement(self, block: Block, labels: pa.Array) -> pa.Array:
-        """Whether the prediction of each row is its label."""
-        name = self.options.prediction
-        assert name is not None
-        report = partial(block.report, column=name)
-        return agreement(column_of(block.columns, name), labels, name, block.part.name, report)
-
     def _stored_labels(
         self, block: Block, skip_missing: bool, keep_unknown: bool
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -433,16 +421,16 @@ class Dump(Struct, frozen=True):
         assert self.label_kind is not None
         name, stored = self.label, without_blanks(column_of(block.columns, self.label))
         if self.options.prediction is not None:
-            stored = self._agreement(block, stored)
+            stored = agreement(block, self.options.prediction, stored)
         known = np.asarray(stored.is_valid()) if skip_missing and stored.null_count else np.ones(block.bad.size, bool)
         there = np.flatnonzero(known)
+        if not known.all():
+            stored = stored.take(pa.array(there))
+        labels = np.zeros(known.size, np.int64)
 
         def report(rows: NDArray[np.intp], what: str, remedy: str, example: str = "") -> None:
             block.report(there[rows], what, remedy, example, column=name)
 
-        if not known.all():
-            stored = stored.take(pa.array(there))
-        labels = np.zeros(known.size, np.int64)
         labels[there] = self.label_kind.encode(stored, self.classes, report, keep_unknown)
         return labels, known
 

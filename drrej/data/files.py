@@ -90,12 +90,6 @@ def local_path(target: str) -> str:
     return unquote(target.removeprefix("file://").partition("?")[0]) if target.startswith("file://") else target
 
 
-def below(uri: str, relative: str) -> str:
-    """The URI of a file in a folder; options such as ?endpoint_override=... stay at the end."""
-    folder, mark, options = uri.partition("?")
-    return f"{folder.rstrip('/')}/{relative}{mark}{options}"
-
-
 @functools.lru_cache(maxsize=16)
 def _filesystem(uri: str, environment: tuple[tuple[str, str], ...]) -> pafs.FileSystem:  # noqa: ARG001 - part of the key
     """One client for all objects of a dump: another would have to make connections of its own."""

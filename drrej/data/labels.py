@@ -422,8 +422,4 @@ def sortable_keys(column: pa.Array, where: str) -> tuple[NDArray[np.int64] | NDA
     """Keys as whole numbers or text (None where there is none), and the rows without one."""
     keys = key_array(column, where)
     nulls = np.flatnonzero(np.asarray(keys.is_null()))
-    if pa.types.is_integer(keys.type):
-        return keys.fill_null(0).to_numpy(zero_copy_only=False), nulls
-    text = np.empty(len(keys), object)
-    text[:] = keys.to_pylist()
-    return text, nulls
+    return (keys.fill_null(0) if pa.types.is_integer(keys.type) else keys).to_numpy(zero_copy_only=False), nulls

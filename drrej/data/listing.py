@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.fs as pafs
 from msgspec.structs import replace
 
-from drrej.data.files import COMPRESSIONS, DumpFile, below, is_uri, local_path, no_room, temporary_path
+from drrej.data.files import COMPRESSIONS, DumpFile, is_uri, local_path, no_room, temporary_path
 from drrej.data.formats import ENDINGS, FOLDER_ENDINGS, format_of
 from drrej.data.problems import one_line, redacted
 from drrej.errors import DumpError
@@ -71,7 +71,8 @@ def _find(argument: str, spools: Spools, named: bool = True) -> list[DumpFile]:
         return _find_uri(argument)
     if os.path.isdir(argument):
         paths = [os.path.join(folder, file) for folder, files in _folders(argument) for file in files]
-        return _of_one_format(argument, [(os.path.relpath(path, argument), _from_root(path), path) for path in paths])
+        files = [(os.path.relpath(path, argument), os.path.join(os.getcwd(), path), path) for path in paths]
+        return _of_one_format(argument, files)
     if not os.path.lexists(argument):
         return [_below(argument, part) for match in _matches(argument) for part in _find(match, spools, named=False)]
     try:
@@ -81,7 +82,8 @@ def _find(argument: str, spools: Spools, named: bool = True) -> list[DumpFile]:
             return [spools[argument]]
     except OSError as error:
         raise DumpError(f"{argument}: cannot be read ({error.strerror})") from None
-    part = DumpFile(_from_root(argument), argument, _mask_name(_from_hive(argument)), _hive(argument))
+    path = os.path.join(os.getcwd(), argument)  # as a worker with another current directory can open it
+    part = DumpFile(path, argument, _mask_name(_from_hive(argument)), _hive(argument))
     if part.ends_with(ENDINGS) or not os.path.isfile(part.path):
         return [part]
     with open(part.path, "rb") as stream:
@@ -148,9 +150,11 @@ def _find_uri(uri: str) -> list[DumpFile]:
         entries = filesystem.get_file_info(pafs.FileSelector(path, recursive=True))
     except (OSError, pa.ArrowException, ValueError) as error:
         raise DumpError(f"{name}: cannot be opened ({one_line(error)})") from None
+    folder, mark, options = name.partition("?")  # options such as ?endpoint_override=... stay at the end
     found = [entry.path for entry in entries if entry.type == pafs.FileType.File]
     inside = [(str(PurePosixPath(file).relative_to(path)), file) for file in found]
-    return _of_one_format(name, [(relative, file, below(name, relative)) for relative, file in inside], uri)
+    files = [(relative, file, f"{folder.rstrip('/')}/{relative}{mark}{options}") for relative, file in inside]
+    return _of_one_format(name, files, uri)
 
 
 def _of_one_format(directory: str, files: Sequence[tuple[str, str, str]], uri: str | None = None) -> list[DumpFile]:
@@ -177,11 +181,6 @@ def _mask_name(relative: str) -> str:
     """The path of a file's mask in a directory of masks."""
     ending = max((ending for ending in ENDINGS if relative.lower().endswith(ending)), key=len, default="")
     return relative if ending in ("", ".parquet") else relative[: -len(ending)] + ".parquet"
-
-
-def _from_root(path: str) -> str:
-    """The path as a worker with another current directory can open it."""
-    return os.path.join(os.getcwd(), path)
 
 
 def _hidden(name: str) -> bool:

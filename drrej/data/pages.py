@@ -228,8 +228,8 @@ _FEWEST_VALUES = 1 << 10
 """Values of an average page; with smaller pages Arrow is not slower."""
 _SPARE_PAGES = 16
 """May be small."""
-_HEADER_BYTES = (1 << 8, 1 << 16)
-"""Read for a header: at first, and when it is longer."""
+_HEADER_BYTES = 1 << 12
+"""Read for a header, which is far shorter; a longer one is an IndexError."""
 _DEPTH = 10
 
 
@@ -253,12 +253,7 @@ def _scan(file: pa.NativeFile, start: int, end: int, values: int) -> list[Page]:
 
 def _page(file: pa.NativeFile, at: int, end: int, first: int) -> Page:
     """The page whose header is at `at` and whose values begin with number `first`."""
-    for size in _HEADER_BYTES:
-        with contextlib.suppress(IndexError):  # the header is longer
-            header, length = read_value(file.read_at(min(size, end - at), at), 0)
-            break
-    else:
-        raise UnfitError("length of a page header")
+    header, length = read_value(file.read_at(min(_HEADER_BYTES, end - at), at), 0)
     place = _PLACES.get(number(header, 1))
     if place is None or {field for field, _ in header} - {1, 2, 3, 4, place}:  # Arrow would look at other headers, too
         raise UnfitError("kind of page")

@@ -32,16 +32,12 @@ class Problem(Struct, frozen=True):
     example: str = ""
     unusable: bool = False
 
-    def message(self) -> str:
-        """One line for the user, with what to do."""
-        return self.said(self.remedy)
-
-    def said(self, last: str) -> str:
-        """One line for the user that ends so."""
+    def message(self, last: str | None = None) -> str:
+        """One line for the user that ends so, by default with what to do."""
         rows = "1 row has" if self.count == 1 else f"{self.count} rows have"
         where = f"row {self.row}, counted from 0" if self.count == 1 else f"the first is row {self.row}, counted from 0"
         example = f" ({self.example})" if self.example else ""
-        return f"{self.file}: column '{self.column}': {rows} {self.what}; {where}{example}; {last}"
+        return f"{self.file}: column '{self.column}': {rows} {self.what}; {where}{example}; {last or self.remedy}"
 
 
 class Problems:

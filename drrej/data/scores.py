@@ -147,23 +147,21 @@ _SPARSE, _DENSE = 0, 1
 
 def vector_sizes(array: pa.Array) -> list[int]:
     """How many scores the vectors of a column have; null ones are left out."""
-    sizes = []
-    for vector in array.to_pylist():
-        if vector is not None:
-            dense = vector["type"] != _SPARSE
-            sizes.append(len(vector["values"] or ()) if dense else int(vector["size"] or 0))
-    return sizes
+    vectors = [vector for vector in array.to_pylist() if vector is not None]
+    return [int(v["size"] or 0) if v["type"] == _SPARSE else len(v["values"] or ()) for v in vectors]
 
 
 def scores_from_vector(array: pa.Array, classes: int, report: Report) -> AnyFloats:
     """(rows x classes) of Spark ML vectors: dense ones (type 1) hold all values, sparse ones (type 0) those not 0."""
+    import pyarrow.compute as pc
+
     missing = np.asarray(array.is_null())
-    kinds = _field(array, "type").fill_null(_DENSE).to_numpy(zero_copy_only=False)
+    kinds = pc.struct_field(array, ["type"]).fill_null(_DENSE).to_numpy(zero_copy_only=False)
     sparse = (kinds == _SPARSE) & ~missing
     unknown = np.flatnonzero(~missing & (kinds != _SPARSE) & (kinds != _DENSE))
     report(unknown, "a vector that is neither dense (type 1) nor sparse (type 0)", _DROP)
     present = np.flatnonzero(~sparse & ~missing)
-    values = _field(array, "values")
+    values = pc.struct_field(array, ["values"])
     scores = np.zeros((len(array), classes))
     if present.size:
         dense = values if present.size == len(array) else values.take(pa.array(present))
@@ -199,9 +197,9 @@ def scores_from_labelled(array: pa.Array, classes: Sequence[str], report: Report
 
     owners, _, items = list_items(array)
     lengths = np.bincount(owners, minlength=len(array))
-    found = pc.index_in(_field(items, "label").cast(pa.string()), value_set=pa.array(classes, pa.string()))
+    found = pc.index_in(pc.struct_field(items, ["label"]).cast(pa.string()), value_set=pa.array(classes, pa.string()))
     places = found.fill_null(-1).to_numpy(zero_copy_only=False)
-    probabilities = _field(items, "prob")
+    probabilities = pc.struct_field(items, ["prob"])
     scores = np.zeros((len(array), len(classes)))
     times = np.zeros((len(array), len(classes)), np.int64)
     known = places >= 0
@@ -241,9 +239,3 @@ def scores_from_tokens(array: pa.Array, classes: Sequence[str], report: Report) 
             scores[row] = [found.get(name, least) for name in classes]
     report(np.array(none, np.intp), "none of the classes among its tokens", "name the tokens of the classes: `classes`")
     return scores
-
-
-def _field(array: pa.Array, name: str) -> pa.Array:
-    import pyarrow.compute as pc
-
-    return pc.struct_field(array, [array.type.get_field_index(name)])

@@ -18,7 +18,7 @@ import platform
 import threading
 import time
 import warnings
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -46,7 +46,7 @@ from drrej.engines.local import (
     to_keep,
 )
 from drrej.engines.protocol import BlockResult, Pass, Work
-from drrej.errors import ClusterError, DrrejError, OptionError
+from drrej.errors import ClusterError, OptionError
 
 T = TypeVar("T")
 
@@ -114,10 +114,10 @@ class DaskEngine(Struct, frozen=True):
             with contextlib.suppress(Exception):  # the connection may be what failed
                 self.client.cancel(list(waiting), force=True)
 
-        def results(future: Any) -> Iterator[BlockResult[T]]:
-            return in_turn(*self._result(future))
-
-        yield from map_ordered(submit, cut(dump, threads, TASK_BYTES), _IN_FLIGHT * threads, results, cancel)
+        tasks = cut(dump, threads, TASK_BYTES)
+        yield from map_ordered(
+            submit, tasks, _IN_FLIGHT * threads, lambda future: in_turn(*self._result(future)), cancel
+        )
 
     def _shared(self, content: Any) -> Any:
         """What all tasks need, pickled."""
@@ -177,45 +177,32 @@ class DaskEngine(Struct, frozen=True):
 
 def _run(client: dict[str, str], rows: TaskResults[Block] | bytes, task: Task, scoring: bytes) -> TaskResults[Any]:
     """The results of a task: of blocks that are kept on the worker (Dask reads lost ones again) or have to be read."""
-    check_versions(client)
+    from distributed import get_worker
+
+    for name, version in client.items():
+        if VERSIONS.get(name) != version:
+            raise ClusterError(
+                f"{get_worker().address}: the worker has {name} {VERSIONS.get(name, 'of an unknown version')} but this "
+                f"client has {version}; results would differ: install the same versions on both"
+            )
     if not isinstance(rows, bytes):
         return run_task(kept_blocks(*rows), _unpacked(scoring))
     dump, run = _unpacked(rows)
     results, error = run_task(read_task(dump, run, task), _unpacked(scoring))
-    return results, _seen_from_here(error, dump, task)
+    parts = [dump.parts[group.part] for group in task]
+    missing = next((part.name for part in parts if part.uri is None and not os.path.exists(part.path)), None)
+    if error is not None and missing is not None:  # the reason behind it: storage that this worker does not have
+        error = ClusterError(
+            f"{missing}: the worker {get_worker().address} has no such file; files must be on storage that all "
+            "workers share"
+        )
+    return results, error
 
 
 @functools.lru_cache(4)
 def _unpacked(packed: bytes) -> Any:
     reuse_memory()
     return pickle.loads(packed)  # noqa: S301 - from our own client
-
-
-def _seen_from_here(error: DrrejError | None, dump: Dump, task: Task) -> DrrejError | None:
-    """The error, or the reason behind it: storage that this worker does not have."""
-    parts = [dump.parts[group.part] for group in task]
-    missing = next((part.name for part in parts if part.uri is None and not os.path.exists(part.path)), None)
-    if error is None or missing is None:
-        return error
-    return ClusterError(
-        f"{missing}: the worker {_worker()} has no such file; files must be on storage that all workers share"
-    )
-
-
-def _worker() -> str:
-    from distributed import get_worker
-
-    return str(get_worker().address)
-
-
-def check_versions(client: dict[str, str]) -> None:
-    """Raise unless this worker runs what the client runs."""
-    for name, version in client.items():
-        if VERSIONS.get(name) != version:
-            raise ClusterError(
-                f"{_worker()}: the worker has {name} {VERSIONS.get(name, 'of an unknown version')} but this client has "
-                f"{version}; results would differ: install the same versions on both"
-            )
 
 
 # The way to a cluster

@@ -13,6 +13,7 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from drrej.data.dump import Block, Dump, Notes
 from drrej.data.files import DumpFile
@@ -95,7 +96,7 @@ def run_block(function: Callable[[Block], T], run: Pass, skip: bool, block: Bloc
         return BlockResult(block.part, result, block.notes, block.problems)
     passed = [problem for problem in block.problems if problem.unusable or problem.column in run.scores]
     wrong = [problem for problem in block.problems if problem not in passed]
-    good = block.usable()
+    good = replace(block.take(np.flatnonzero(~block.bad)), problems=[])
     with np.errstate(invalid="ignore"):
         result = function(good) if good.rows else None
     return BlockResult(block.part, result, block.notes, wrong, passed)

@@ -51,10 +51,13 @@ def export(
         return onnx_of(decision, rows, about(rejector), append, scores)
     name = {"python": "decide.py.txt", "js": "decide.js.txt", "sql": f"{dialect}.sql"}[to]
     template = (files("drrej.export") / "templates" / name).read_text(encoding="utf-8")
-    template = template.replace("@ABOUT@", about(rejector))
     if to == "sql":
-        return sql_of(decision, template, rows, scores or rejector.columns.logits, dialect == "postgres").encode()
-    return code_of(decision, template, rows, to == "js").encode()
+        parts = sql_of(decision, rows, scores or rejector.columns.logits, dialect == "postgres")
+    else:
+        parts = code_of(decision, rows, to == "js")
+    for part, text in {"ABOUT": about(rejector), **parts}.items():
+        template = template.replace(f"@{part}@", text)
+    return template.encode()
 
 
 def golden_lines(rejector: Rejector, rows: int) -> str:

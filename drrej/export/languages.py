@@ -129,10 +129,7 @@ class _Sql(Language):
 
     def __init__(self, decision: Decision) -> None:
         super().__init__(decision)
-        self.lists = {name: self.listed(values) for name, values in decision.lists.items()}
-
-    def listed(self, values: list[float]) -> str:
-        return self.list(map(self.number, values))
+        self.lists = {name: self.list(map(self.number, values)) for name, values in decision.lists.items()}
 
     def list(self, texts: Iterable[str]) -> str:
         """A list of these."""
@@ -159,25 +156,19 @@ class _Postgres(_Sql):
         return f"'{value!r}'::float8" if value != math.inf else self.infinity
 
 
-def code_of(decision: Decision, template: str, golden: Golden, javascript: bool) -> str:
-    """An ES module with types in its comments; or one for Python's standard library, and numpy where it is there."""
+def code_of(decision: Decision, golden: Golden, javascript: bool) -> dict[str, str]:
+    """The parts of an ES module with types in its comments; or of one for Python's standard library, and numpy."""
     language, names = (_JavaScript if javascript else Language)(decision), decision.rejector.class_names
     known = {"CLASSES": decision.width, "NAMES": None if names is None else list(names), "CUTOFFS": decision.cutoffs}
     known |= {"BINARY": decision.single, "BY": decision.by} | decision.lists
     literal = type(language).literal
     constants = "\n".join(language.constant.format(name, literal(value)) for name, value in known.items())
     many = _Numpy(decision).body()
-    return _filled(template, CONSTANTS=constants, ONE=language.body(), MANY=many, GOLDEN=literal(golden))
+    return {"CONSTANTS": constants, "ONE": language.body(), "MANY": many, "GOLDEN": literal(golden)}
 
 
-def _filled(template: str, **parts: str) -> str:
-    for name, text in parts.items():
-        template = template.replace(f"@{name}@", text)
-    return template
-
-
-def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postgres: bool) -> str:
-    """A table macro for DuckDB, or a function of a row for PostgreSQL.
+def sql_of(decision: Decision, golden: Golden, scores: str, postgres: bool) -> dict[str, str]:
+    """The parts of a table macro for DuckDB, or of a function of a row for PostgreSQL.
 
     `scores` is the column of lists, or of one score per row; or, separated by commas, the columns of the classes.
     """
@@ -202,7 +193,7 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
         cases = " ".join(f"when {_quoted(name)} then {sql.number(value)}" for name, value in decision.cutoffs.items())
         cutoff = f"case {own}grouped::text {cases} end"
     elif isinstance(decision.cutoffs, list):
-        cutoff = f"{sql.listed(decision.cutoffs)}[{own}prediction + 1]"
+        cutoff = f"{sql.list(map(sql.number, decision.cutoffs))}[{own}prediction + 1]"
     else:
         cutoff = sql.number(decision.cutoffs)
     classes, rows = decision.rejector.class_names, []
@@ -212,22 +203,21 @@ def sql_of(decision: Decision, template: str, golden: Golden, scores: str, postg
         values += [_quoted(str(row["prediction"])), f"'{row['loss']}'::float8", str(row["rejected"]).lower()]
         rows.append(f"({', '.join(values)})")
     head = [*names, *([] if by is None else [_quoted(by, '"')])]
-    return _filled(
-        template,
-        STEPS=",\n  ".join(chain),
-        LAST=f"step_{len(decision.steps)}",
-        NAMED=f"{sql.list(map(_quoted, classes))}[{own}prediction + 1]" if classes else f"{own}prediction",
-        PREDICTED="integer" if classes is None else "text",
-        CUTOFF=cutoff,
-        INTERNAL=", ".join(own + name for name in (given, "grouped", *(step.name for step in decision.steps))),
-        GROUP="null" if by is None else _quoted(by, '"'),
-        INPUT=given,
-        KIND="float8" if single else "float8[]",
-        COLUMN=column,
-        CALL=", ".join([column, *(f"{name}::text" for name in head[len(names) :])]),
-        GOLDEN=",\n  ".join(rows),
-        HEAD=", ".join(head),
-    )
+    return {
+        "STEPS": ",\n  ".join(chain),
+        "LAST": f"step_{len(decision.steps)}",
+        "NAMED": f"{sql.list(map(_quoted, classes))}[{own}prediction + 1]" if classes else f"{own}prediction",
+        "PREDICTED": "integer" if classes is None else "text",
+        "CUTOFF": cutoff,
+        "INTERNAL": ", ".join(own + name for name in (given, "grouped", *(step.name for step in decision.steps))),
+        "GROUP": "null" if by is None else _quoted(by, '"'),
+        "INPUT": given,
+        "KIND": "float8" if single else "float8[]",
+        "COLUMN": column,
+        "CALL": ", ".join([column, *(f"{name}::text" for name in head[len(names) :])]),
+        "GOLDEN": ",\n  ".join(rows),
+        "HEAD": ", ".join(head),
+    }
 
 
 def _quoted(text: str, mark: str = "'") -> str:

@@ -89,14 +89,9 @@ class OutputFile(contextlib.AbstractContextManager["OutputFile"]):
     def commit(self) -> None:
         """Put the content in its place."""
         with writing(self.name):
-            if self._kind == "stream":
-                with self._open() as content, self._open_stream() as stream:  # at once: the reader gets all or nothing
-                    shutil.copyfileobj(content, stream, 1 << 20)
-                    stream.flush()
-            elif self._kind == "object":
-                self._check_free()
-                with self._open() as content:
-                    upload(content, *open_uri(self.target))
+            if self._kind in ("stream", "object"):
+                with open(self.path, "rb") if self._content is None else io.BytesIO(self._content) as content:
+                    self._send(content)
             elif self._hidden is not None:
                 try:
                     self._hidden.put(self._force)
@@ -120,15 +115,18 @@ class OutputFile(contextlib.AbstractContextManager["OutputFile"]):
         if self._kind == "file":
             check_folder(self.name, os.path.dirname(final))
 
-    def _open(self) -> IO[bytes]:
-        return io.BytesIO(self._content) if self._content is not None else open(self.path, "rb")
-
-    def _open_stream(self) -> contextlib.AbstractContextManager[IO[bytes]]:
-        if self.target != STDOUT:
-            return open(self.target, "wb")
-        if sys.stdout is None:
+    def _send(self, content: IO[bytes]) -> None:
+        """Copy complete content to a stream or an object: who reads there gets all or nothing."""
+        if self._kind == "object":
+            self._check_free()
+            upload(content, *open_uri(self.target))
+            return
+        to_stdout = self.target == STDOUT
+        if to_stdout and sys.stdout is None:
             raise OutputError("standard output: it is closed; name a file with `output`")
-        return contextlib.nullcontext(sys.stdout.buffer)
+        with contextlib.nullcontext(sys.stdout.buffer) if to_stdout else open(self.target, "wb") as stream:
+            shutil.copyfileobj(content, stream, 1 << 20)
+            stream.flush()
 
     def __exit__(self, *_: object) -> None:
         self._claim.close()
@@ -302,7 +300,12 @@ def check_inputs(files: Iterable[DumpFile | str]) -> None:
     if not _claimed:
         return
     for file in files:
-        source = _input(file)
+        if isinstance(file, str):
+            source = Place.of(file, file)
+        elif file.name == "standard input":  # `path` is a copy
+            source = Place.of_stream(file.name, sys.stdin)
+        else:
+            source = Place.of(file.name, file.uri or file.path, file.path)
         for place, updates in _claimed:
             if source.name == updates or not place.holds(source):
                 continue
@@ -312,14 +315,6 @@ def check_inputs(files: Iterable[DumpFile | str]) -> None:
                 kind = "file" if place.store is None else "object"
                 wrong = f"is the same {kind} and would be lost; choose another with `output`"
             raise OutputError(f"{place.name}: the input {source.name} {wrong}")
-
-
-def _input(file: DumpFile | str) -> Place:
-    if isinstance(file, str):
-        return Place.of(file, file)
-    if file.name == "standard input":  # `path` is a copy
-        return Place.of_stream(file.name, sys.stdin)
-    return Place.of(file.name, file.uri or file.path, file.path)
 
 
 def check_outside(arguments: Iterable[str], target: str, name: str) -> None:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from drrej.data.files import DumpFile
-from drrej.data.labels import is_text
+from drrej.data.labels import is_text, value_type
 from drrej.data.problems import shown
 from drrej.errors import DumpError, OptionError, OutputError
 from drrej.outputs.atomic import writing
@@ -146,13 +146,11 @@ def _written_schema(schema: pa.Schema, format: Format) -> pa.Schema:
                 f"column '{field.name}' is {field.type}, which {name} cannot hold; leave it out with `keep`, or "
                 f"{remedy}"
             )
-    return pa.schema([(field.name, _plain(field.type)) for field in schema]) if format == "csv" else schema
-
-
-def _plain(data_type: pa.DataType) -> pa.DataType:
-    if pa.types.is_dictionary(data_type):
-        return _plain(data_type.value_type)
-    return pa.large_string() if pa.types.is_string_view(data_type) else data_type
+    if format != "csv":
+        return schema
+    types = [value_type(field.type) for field in schema]
+    plain = [pa.large_string() if pa.types.is_string_view(kind) else kind for kind in types]
+    return pa.schema(list(zip(schema.names, plain, strict=True)))
 
 
 def _is_bytes(data_type: pa.DataType) -> bool:

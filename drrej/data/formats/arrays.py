@@ -119,7 +119,8 @@ def _mapped(file: DumpFile, identity: Identity, names: Sequence[str]) -> list[ND
             member = f"{name}.npy"
             if archive and archive.getinfo(member).file_size < _SMALL:  # no file, and none kept open
                 with archive.open(member) as array:
-                    arrays[name] = _small(array, name, file)
+                    shape, fortran, dtype = _header(array, name, file)
+                    arrays[name] = np.frombuffer(array.read(), dtype).reshape(shape, order="F" if fortran else "C")
                 continue
             path = files.temporary_path()
             try:
@@ -139,12 +140,6 @@ def _map(path: str, name: str, file: DumpFile) -> NDArray[Any]:
     if offset + needed != size:
         raise ValueError(f"array '{name}' has {size} bytes, not those of the shape {shape}")
     return np.memmap(path, dtype, "r", offset, shape, "F" if fortran else "C") if needed else np.empty(shape, dtype)
-
-
-def _small(stream: Any, name: str, file: DumpFile) -> NDArray[Any]:
-    """An array that is read at once."""
-    shape, fortran, dtype = _header(stream, name, file)
-    return np.frombuffer(stream.read(), dtype).reshape(shape, order="F" if fortran else "C")
 
 
 def _header(stream: Any, name: str, file: DumpFile) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:

@@ -17,7 +17,7 @@ import io
 import itertools
 import re
 from collections.abc import Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -66,9 +66,9 @@ def write(file: DumpFile, path: str) -> frozenset[str]:
     block = files.BLOCK
     while True:
         with open_text(file) as stream:
-            header, altered = _header(stream, file), set[str]()
+            rows, altered = _Rows(stream, file), set[str]()
             try:
-                write_batches(path, *_converted(_Rows(header, stream, file), header, types, block, file, altered))
+                write_batches(path, *_converted(rows, types, block, file, altered))
                 return frozenset(altered)
             except _OtherTypeError as other:
                 types = types | dict([other.args])
@@ -77,7 +77,7 @@ def write(file: DumpFile, path: str) -> frozenset[str]:
                 if cells is not None:
                     raise DumpError(
                         f"{file.name}: row {int(cells[1]) - 1}, counted from 0, has {cells[2]} cells but the header "
-                        f"names {len(header.names)} columns; is a separator or a quote missing?"
+                        f"names {len(rows.names)} columns; is a separator or a quote missing?"
                     ) from None
                 if "straddling" not in str(error):
                     raise
@@ -88,49 +88,6 @@ def write(file: DumpFile, path: str) -> frozenset[str]:
 
 
 CSV = spooled("CSV", with_compressions(".csv", ".tsv"), write)
-
-
-class _Header(NamedTuple):
-    """What the first line tells: names, those of them that are numbered, and separator; and what was read behind it."""
-
-    names: list[str]
-    numbered: frozenset[str]
-    separator: str
-    rest: bytes
-
-
-def _header(stream: Any, file: DumpFile) -> _Header:
-    text = b""
-    while not _LINE_ENDED.search(text) and len(text) < _LONGEST_HEADER and (piece := stream.read(1 << 16)):
-        text += piece
-    line, *others = _LINE_END.split(text, maxsplit=1)
-    rest = others[0] if others else b""
-    if b"\0" in line:
-        raise _not_csv(file, "it is not text in UTF-8")
-    try:
-        header = line.removeprefix(_BOM).decode()
-    except UnicodeDecodeError:
-        raise _not_csv(file, "its header is not text in UTF-8") from None
-    if not header.strip():
-        raise _not_csv(file, "there is no header in its first line")
-    if header.count('"') % 2:
-        raise _not_csv(file, "a name in its header contains a line break, or a quote is missing")
-    plain = "".join(header.split('"')[::2])  # what is outside of quotes; of several separators the first of ours counts
-    separator = "\t" if file.ends_with(_TABS) else next((mark for mark in _SEPARATORS if mark in plain), ",")
-    names = next(csv.reader(io.StringIO(header), delimiter=separator))
-    names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]  # an index without a name, of pandas
-    if all(map(_is_number, names)) and names != [str(i) for i in range(len(names))]:
-        raise DumpError(
-            f"{file.name}: its first line holds numbers ('{names[0]}'), not the names of columns; write a header such "
-            "as logit_0,logit_1,label"
-        )
-    check_repeated(names, file.name)
-    in_families = frozenset(name for family in numbered(names).values() for name in family)
-    return _Header(names, in_families, separator, rest)
-
-
-def _not_csv(file: DumpFile, what: str) -> DumpError:
-    return DumpError(f"{file.name}: not a readable CSV file ({what}); is it complete, and is it CSV?")
 
 
 def _is_number(text: str, names: bool = True) -> bool:
@@ -146,12 +103,39 @@ class _Rows(io.RawIOBase):
     """The bytes behind the header, on their way to Arrow, which takes quotes inside of cells as they come.
 
     Each must stand at the edge of a cell: every other one opens a cell, and doubled ones close and open. Where one is
-    missing, many rows would become one cell.
+    missing, many rows would become one cell. The header tells the `names` of the columns, those of them that are
+    `numbered`, and the `separator`.
     """
 
-    def __init__(self, header: _Header, stream: Any, file: DumpFile) -> None:
-        self._rest, self._stream, self._name = header.rest, stream, file.name
-        self._edges = np.frombuffer(b'"\r\n' + header.separator.encode(), np.uint8)
+    def __init__(self, stream: Any, file: DumpFile) -> None:
+        text = b""
+        while not _LINE_ENDED.search(text) and len(text) < _LONGEST_HEADER and (piece := stream.read(1 << 16)):
+            text += piece
+        line, *others = _LINE_END.split(text, maxsplit=1)
+        if b"\0" in line:
+            raise ValueError("it is not text in UTF-8")
+        try:
+            header = line.removeprefix(_BOM).decode()
+        except UnicodeDecodeError:
+            raise ValueError("its header is not text in UTF-8") from None
+        if not header.strip():
+            raise ValueError("there is no header in its first line")
+        if header.count('"') % 2:
+            raise ValueError("a name in its header contains a line break, or a quote is missing")
+        plain = "".join(header.split('"')[::2])  # outside of quotes; of several separators the first of ours counts
+        found = next((mark for mark in _SEPARATORS if mark in plain), ",")
+        self.separator = "\t" if file.ends_with(_TABS) else found
+        names = next(csv.reader(io.StringIO(header), delimiter=self.separator))
+        self.names = [name.strip() or f"Unnamed: {i}" for i, name in enumerate(names)]  # an index of pandas has no name
+        if all(map(_is_number, self.names)) and self.names != [str(i) for i in range(len(names))]:
+            raise DumpError(
+                f"{file.name}: its first line holds numbers ('{self.names[0]}'), not the names of columns; write a "
+                "header such as logit_0,logit_1,label"
+            )
+        check_repeated(self.names, file.name)
+        self.numbered = frozenset(name for family in numbered(self.names).values() for name in family)
+        self._rest, self._stream, self._name = b"".join(others), stream, file.name
+        self._edges = np.frombuffer(b'"\r\n' + self.separator.encode(), np.uint8)
         self._quoted = False
         self._last = b"\n"
 
@@ -183,7 +167,7 @@ class _Rows(io.RawIOBase):
 
 
 def _converted(
-    rows: _Rows, header: _Header, types: Types, block: int, file: DumpFile, altered: set[str]
+    rows: _Rows, types: Types, block: int, file: DumpFile, altered: set[str]
 ) -> tuple[pa.Schema, Iterator[pa.RecordBatch]]:
     """The columns, in types that are found out where they are not given, and the rows.
 
@@ -194,13 +178,13 @@ def _converted(
     try:
         reader = pacsv.open_csv(
             pa.PythonFile(rows, "r"),
-            pacsv.ReadOptions(use_threads=False, column_names=header.names, block_size=block),
+            pacsv.ReadOptions(use_threads=False, column_names=rows.names, block_size=block),
             pacsv.ParseOptions(
-                delimiter=header.separator,
+                delimiter=rows.separator,
                 newlines_in_values=True,
-                ignore_empty_lines=len(header.names) > 1,  # of one column, an empty line is a cell
+                ignore_empty_lines=len(rows.names) > 1,  # of one column, an empty line is a cell
             ),
-            pacsv.ConvertOptions(column_types=dict.fromkeys(header.names, pa.binary())),
+            pacsv.ConvertOptions(column_types=dict.fromkeys(rows.names, pa.binary())),
         )
         first = next(reader, None)
     except pa.ArrowInvalid as error:
@@ -208,12 +192,12 @@ def _converted(
             raise
         first = None
     if first is None:
-        return pa.schema([(name, pa.string()) for name in header.names]), iter(())
-    cells = dict(zip(header.names, first.columns, strict=True))
+        return pa.schema([(name, pa.string()) for name in rows.names]), iter(())
+    cells = dict(zip(rows.names, first.columns, strict=True))
     types = {name: types.get(name) or _type_of(cells[name], _TYPES) for name in cells}
     stored = {name: pa.string() if kind == pa.null() else kind for name, kind in types.items()}
-    texts = {name: _first_text(cells[name]) for name in header.numbered if types[name] == pa.string()}
-    copies = [name for name in header.names if types[name] not in (pa.string(), pa.binary(), LISTS)]
+    texts = {name: _first_text(cells[name]) for name in rows.numbered if types[name] == pa.string()}
+    copies = [name for name in rows.names if types[name] not in (pa.string(), pa.binary(), LISTS)]
     fields = [pa.field(name, kind, metadata=texts.get(name)) for name, kind in stored.items()]
     schema = pa.schema([*fields, *(pa.field(name + AS_WRITTEN, pa.string()) for name in copies)])
 
@@ -224,7 +208,7 @@ def _converted(
         for batch in itertools.chain([first], reader):
             columns = {
                 name: _column(column, name, types[name], row, file).cast(stored[name])
-                for name, column in zip(header.names, batch.columns, strict=True)
+                for name, column in zip(rows.names, batch.columns, strict=True)
             }
             written = {name: _as_written(batch.column(name)) for name in copies}
             unknown = [name for name in copies if name not in altered]
@@ -239,7 +223,12 @@ def _type_of(cells: pa.Array, types: Iterable[pa.DataType]) -> pa.DataType:
     """The first of some types that holds all cells; lists are told by the first cell that is not empty."""
     few = cells.slice(0, 100)  # nearly all that do not fit can be told by these
     for kind in types:
-        if _is_list(few) if kind == LISTS else all(_values(some, kind) is not None for some in (few, cells)):
+        if kind == LISTS:
+            text = _values(few, pa.string())
+            fits = text is not None and bool(_LIST.match(next(filter(None, text.to_pylist()), "")))
+        else:
+            fits = all(_values(some, kind) is not None for some in (few, cells))
+        if fits:
             return kind
     return pa.binary()
 
@@ -300,12 +289,6 @@ def _as_written(cells: pa.Array) -> pa.Array:
 
     text = cells.cast(pa.string())
     return pc.if_else(pc.equal(pc.binary_length(text), 0), pa.scalar(None, pa.string()), text)
-
-
-def _is_list(cells: pa.Array) -> bool:
-    """Whether the first cell of text begins as a list of numbers does."""
-    text = _values(cells, pa.string())
-    return text is not None and bool(_LIST.match(next(filter(None, text.to_pylist()), "")))
 
 
 def _first_text(cells: pa.Array) -> dict[bytes, str] | None:

@@ -20,8 +20,7 @@ from drrej.data import files
 from drrej.data.columns import check_repeated
 from drrej.data.files import DumpFile, line_chunks, open_text, with_compressions
 from drrej.data.formats.arrow import spooled, write_batches
-from drrej.data.formats.lm_eval import is_log, write_log
-from drrej.data.formats.logs import ALTERNATIVES, parsed, samples_of, without_alternatives, write_rows
+from drrej.data.formats.logs import is_log, parsed, samples_of, without_alternatives, write_log, write_rows
 from drrej.data.problems import one_line
 from drrej.errors import DumpError
 from drrej.strict_json import no_doubled
@@ -57,13 +56,8 @@ def write_lines(file: DumpFile, path: str) -> None:
 LINES = spooled("JSON lines", with_compressions(".jsonl", ".ndjson"), write_lines)
 
 
-def _chunks(file: DumpFile) -> Iterator[bytes]:
-    """The text in pieces of whole lines, without what would make a column of every token."""
-    return (without_alternatives(text) if ALTERNATIVES in text else text for text in line_chunks(file))
-
-
 def _first_schema(file: DumpFile) -> pa.Schema:
-    for text in filter(bytes.strip, _chunks(file)):
+    for text in filter(bytes.strip, map(without_alternatives, line_chunks(file))):
         table = _parse(text, None, file, 0)
         longer = [name for name in _inexact(table, text) if all(map(_is_long, _values(text, name)))]
         types = {field.name: _text_type(field.type) for field in table.schema}
@@ -107,7 +101,7 @@ def _is_long(value: Any) -> bool:
 
 def _batches(file: DumpFile, schema: pa.Schema, stored: pa.Schema) -> Iterator[pa.RecordBatch]:
     row = 0
-    for text in _chunks(file):
+    for text in map(without_alternatives, line_chunks(file)):
         table = _parse(text, schema, file, row)
         if wrong := _inexact(table, text):
             raise DumpError(
