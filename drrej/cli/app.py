@@ -195,17 +195,10 @@ def main() -> Never:
         gc.freeze()  # what is left is not worth looking through on the way out
     except (KeyboardInterrupt, SystemExit):
         code = [INTERRUPTED, *_stopped][-1]
-    if code in (INTERRUPTED, *_stopped):
-        _leave(code)
-    sys.exit(code)
-
-
-def _leave(code: int) -> Never:
-    """End at once, after what was registered for the end.
-
-    Threads that were broken off may be in the midst of Arrow's work. When one of them comes back during Python's own
-    end, that aborts the process.
-    """
+    if code not in (INTERRUPTED, *_stopped):
+        sys.exit(code)
+    # Threads that were broken off may be in the midst of Arrow's work. When one of them comes back during Python's own
+    # end, that aborts the process: so it ends at once, after what was registered for the end.
     with contextlib.suppress(BaseException):  # another signal
         atexit._run_exitfuncs()
         sys.stderr.flush()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from msgspec.structs import replace
 
-from drrej.cli.build import StartOptions, ThresholdFiles, check_table, warn_calibration
+from drrej.cli.build import StartOptions, ThresholdFiles, check_table
 from drrej.cli.console import say_notes, warn
 from drrej.cli.input_options import MaskInput, OptionalDumps, check_one_stdin, check_spared, names_of
 from drrej.cli.options import (
@@ -125,7 +125,7 @@ class RecipeOptions(CalibrationOptions, ObjectiveOptions, RuleOptions):
         fitted = fit(rows.fit, start, ratio)
         group = None if divided is None else divided.group
         options = ThresholdOptions(self.cutoff_by, self.allow_reuse, divided is not None, group)
-        if rows.fresh and self.confidence is None and no_sample is None:
+        if rows.choose is not rows.fit and self.confidence is None and no_sample is None:
             return certify_if_possible(rows.choose, fitted, rule, options, table)
         why_not = no_sample if self.confidence is None and rule.can_be_certified else None
         return replace(choose_threshold(rows.choose, fitted, rule, options, table), why_not=why_not)
@@ -266,6 +266,7 @@ def _write(files: Mapping[str, OutputFile], found: ChosenThreshold, report: Repo
 
 def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, quiet: bool) -> None:
     """What there is to say of the rows and of the rejector that was made on them."""
+    from drrej.documents.words import calibration_warnings
     from drrej.pipeline.split import SplitPart
     from drrej.pipeline.threshold import uncertified_words
 
@@ -276,15 +277,15 @@ def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, q
             f"the guarantee assumes independent rows, but those of one '{part.group}' may be alike; then it holds "
             "less often than it says"
         )
-    elif not rows.fresh and rule.kind in ("accuracy", "risk", "mean-cost", "promises"):
+    elif rows.choose is rows.fit and rule.kind in ("accuracy", "risk", "mean-cost", "promises"):
         no_promise = (
             f"{rule.asked} describes the rows it was chosen on, which the fit has seen; for a "
             "guarantee on new rows give --split 60,40, or fresh rows with --choose"
         )
     if divided is not None:
         warn(_division_words(rows, divided), quiet, "note")
-    warn_calibration(found.rejector.need_calibration(), quiet)
-    for words in (found.caution, found.why_not, no_promise, uncertified_words(found.rejector)):
+    odd = calibration_warnings(found.rejector.need_calibration())
+    for words in (*odd, found.caution, found.why_not, no_promise, uncertified_words(found.rejector)):
         warn(words, quiet)
     say_notes(rows.calibrate, quiet, found.rejector.floor, rows.sources[1:])
 
@@ -296,11 +297,6 @@ class RunRows(NamedTuple):
     fit: Source
     choose: Source
     test: Source
-
-    @property
-    def fresh(self) -> bool:
-        """Whether the rows to choose on were not fitted on."""
-        return self.choose is not self.fit
 
     @property
     def sources(self) -> list[Source]:

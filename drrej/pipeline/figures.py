@@ -19,6 +19,7 @@ from drrej.core.ratio import DensityRatio
 from drrej.core.thresholds import Goal, Rule, regression_errors
 from drrej.core.types import Booleans, Floats, Integers, Total
 from drrej.data.problems import shown
+from drrej.documents import report as document
 from drrej.documents.document import entries
 from drrej.documents.figures import (
     Accuracy,
@@ -28,7 +29,6 @@ from drrej.documents.figures import (
     Counts,
     Coverage,
     CurvePoint,
-    PointFigure,
     Proportion,
     Spread,
     Target,
@@ -39,28 +39,6 @@ from drrej.documents.figures import (
     judge_mean,
 )
 from drrej.documents.rejector import Ratio, Rejector, Threshold
-from drrej.documents.report import (
-    Audited,
-    AuditRow,
-    Calibration,
-    ClassRow,
-    ConfusionMatrix,
-    ConfusionRow,
-    Cost,
-    CostPerRow,
-    Drift,
-    ErrorFigures,
-    ErrorPoint,
-    ExpectedAccuracy,
-    GroupLook,
-    GroupRow,
-    MeanRatio,
-    Ranking,
-    RegressionReport,
-    Report,
-    WorstClass,
-    WorstGroup,
-)
 from drrej.pipeline.collect import curve_of, pieces
 from drrej.pipeline.score import drawn_by, numbered
 
@@ -90,12 +68,6 @@ def accuracy_figure(errors: int, rows: int, independent: float = 1.0) -> Accurac
 # Points, curves and areas
 
 
-def accuracy_near(curve: Curve, accepted: int) -> PointFigure:
-    """Accuracy at the smallest coverage that accepts at least so many rows; undefined for none."""
-    kept, errors = curve.reaching(accepted) if accepted else (0, 0)
-    return PointFigure(**proportion(kept - errors, kept), accepted=kept, errors=errors)
-
-
 TAUS = tuple(step / 50 for step in range(1, 51))
 """The paper's 50 steps of tau in (0, 1]."""
 
@@ -105,17 +77,13 @@ def steps_of(rows: int) -> list[int]:
     return [-(-step * rows // 50) for step in range(1, 51)]
 
 
-def tau_curve(density: DensityRatio, curve: Curve) -> tuple[CurvePoint, ...]:
-    """Coverage and accuracy at 50 steps of tau."""
-    return tuple(_point(curve, *curve.below(density.cutoff(tau)), tau) for tau in TAUS)
-
-
 def coverage_curve(curve: Curve) -> tuple[CurvePoint, ...]:
     """Accuracy at 50 steps of coverage, each the smallest coverage that is reached there."""
-    return tuple(_point(curve, *curve.reaching(rows)) for rows in steps_of(curve.rows))
+    return tuple(curve_point(curve, *curve.reaching(rows)) for rows in steps_of(curve.rows))
 
 
-def _point(curve: Curve, accepted: int, errors: int, tau: float | None = None) -> CurvePoint:
+def curve_point(curve: Curve, accepted: int, errors: int, tau: float | None = None) -> CurvePoint:
+    """Coverage and accuracy of the rows that are accepted at some point of a curve."""
     shares = proportion(accepted - errors, accepted)
     shares["accuracy"] = shares.pop("value")
     return CurvePoint(tau=tau, coverage=accepted / curve.rows, **shares)
@@ -135,22 +103,24 @@ def areas_of(curve: Curve, intervals: bool) -> dict[str, Any]:
 def order_sections(curve: Curve, intervals: bool) -> dict[str, Any]:
     """How well the loss orders the rows: areas and rankings, each with its convention."""
     areas = {name: replace(area, convention=CONVENTIONS[name]) for name, area in areas_of(curve, intervals).items()}
-    return areas | {name: Ranking(value=getattr(curve, name)(), convention=CONVENTIONS[name]) for name in RANKINGS}
+    return areas | {
+        name: document.Ranking(value=getattr(curve, name)(), convention=CONVENTIONS[name]) for name in RANKINGS
+    }
 
 
-def calibration_sections(columns: Mapping[str, Any]) -> dict[str, Calibration | ExpectedAccuracy]:
+def calibration_sections(columns: Mapping[str, Any]) -> dict[str, document.Calibration | document.ExpectedAccuracy]:
     """How good the probabilities are before calibration, after it, and after it on the accepted rows."""
     parts = {part: columns[part] for part in ("uncalibrated", "all")} | {"accepted": columns["accepted rows"]}
-    sections: dict[str, Calibration | ExpectedAccuracy] = {
-        "expected_accuracy": ExpectedAccuracy(
+    sections: dict[str, document.Calibration | document.ExpectedAccuracy] = {
+        "expected_accuracy": document.ExpectedAccuracy(
             value=parts["accepted"].mean_confidence, all=parts["all"].mean_confidence
         ),
-        "nll": Calibration(**{part: tally.mean_nll for part, tally in parts.items()}),
-        "ece": Calibration(**{part: tally.ece for part, tally in parts.items()}),
-        "brier": Calibration(**{part: tally.mean_brier for part, tally in parts.items()}),
+        "nll": document.Calibration(**{part: tally.mean_nll for part, tally in parts.items()}),
+        "ece": document.Calibration(**{part: tally.ece for part, tally in parts.items()}),
+        "brier": document.Calibration(**{part: tally.mean_brier for part, tally in parts.items()}),
     }
     if "classwise all" in columns:
-        sections["classwise_ece"] = Calibration(**{part: columns[f"classwise {part}"].ece for part in parts})
+        sections["classwise_ece"] = document.Calibration(**{part: columns[f"classwise {part}"].ece for part in parts})
     return sections
 
 
@@ -226,19 +196,19 @@ _MOST_SWAPPED, _MOST_SHOWN, _CLEARLY = 200, 6, 0.6
 # What rows tell without labels: the accuracy to expect, and how far losses have moved since the fit
 
 
-def expected_accuracy(doubt: Floats, accepted: Booleans) -> ExpectedAccuracy:
+def expected_accuracy(doubt: Floats, accepted: Booleans) -> document.ExpectedAccuracy:
     """From the probability of an error in each row."""
     of_accepted = sum((Total.of(doubt[part][accepted[part]]) for part in pieces(doubt.size)), Total())
     means = of_accepted.mean(int(np.count_nonzero(accepted))), Total.of(doubt).mean(doubt.size)
     value, of_all = (None if mean is None else 1.0 - mean for mean in means)
-    return ExpectedAccuracy(value=value, all=of_all)
+    return document.ExpectedAccuracy(value=value, all=of_all)
 
 
-def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> MeanRatio:
+def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> document.MeanRatio:
     """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
     fit = None if ratio.variance is None else RatioMoments(ratio.rows, 1.0, ratio.variance, ratio.third)
     shift = {**ratio_shift(sums.moments(rows), fit), "mean": sums.mean(rows)}
-    figure = MeanRatio(**shift)
+    figure = document.MeanRatio(**shift)
     return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
 
 
@@ -246,7 +216,7 @@ _FAR, _SURE = 0.1, 0.001
 """A distance from the fit's losses, and a p-value, from which on a learned order is in doubt."""
 
 
-def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
+def unsure_order(drift: document.Drift, ratio: Ratio) -> str | None:
     """The plain loss beneath a learned one, where the rows are so unlike those of the fit that its order may not hold.
 
     Small drifts, which many rows make certain, do not count.
@@ -257,12 +227,9 @@ def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
     return base.name if drift.distance >= _FAR and drift.p_value < _SURE else None
 
 
-def drift_figure(curve: Curve, ratio: Ratio) -> Drift:
-    """How far losses have moved since the fit."""
-    return Drift(**loss_shift(curve, ratio.drift_reference, ratio.rows))
-
-
-def group_looks(columns: Mapping[str, Any], doubt: Floats, drift: Floats, ratio: Ratio) -> tuple[GroupLook, ...]:
+def group_looks(
+    columns: Mapping[str, Any], doubt: Floats, drift: Floats, ratio: Ratio
+) -> tuple[document.GroupLook, ...]:
     """Without labels: coverage, expected accuracy and drift of each group, the largest drift first."""
     numbers, names = numbered(columns["group"])
     order = np.argsort(numbers, kind="stable")
@@ -270,11 +237,11 @@ def group_looks(columns: Mapping[str, Any], doubt: Floats, drift: Floats, ratio:
     looks = []
     for name, rows in zip(names, members, strict=True):
         accepted = columns["accepted"][rows]
-        shift = drift_figure(curve_of(drift[rows]), ratio)
+        shift = document.Drift(**loss_shift(curve_of(drift[rows]), ratio.drift_reference, ratio.rows))
         if shift.p_value is not None:
             shift = replace(shift, p_value=min(1.0, shift.p_value * len(names)))
         looks.append(
-            GroupLook(
+            document.GroupLook(
                 group=name,
                 rows=int(rows.size),
                 coverage=coverage_figure(int(np.count_nonzero(accepted)), int(rows.size)),
@@ -308,7 +275,7 @@ def class_counts(counts: Cells, wrong: Integers) -> ClassCounts:
 
 def per_class(
     counts: Cells, seen: ClassCounts, names: Sequence[str] | None, independent: float
-) -> tuple[ClassRow, ...]:
+) -> tuple[document.ClassRow, ...]:
     """The classes that rows are of, or are accepted as; see `count_cells` and `class_counts`."""
     found = [number for number, rows in enumerate(seen.rows) if rows or seen.accepted[number]]
     everything, claims = sum(seen.accepted), _INTERVALS * max(len(found), 1)
@@ -322,7 +289,7 @@ def per_class(
         rows, accepted, others = seen.rows[number], missed + right, everything - seen.accepted[number]
         weight = accepted + seen.accepted[number]
         made.append(
-            ClassRow(
+            document.ClassRow(
                 class_=number if names is None else names[number],
                 rows=rows,
                 coverage=accepted / rows if rows else None,
@@ -342,10 +309,10 @@ _INTERVALS = 5
 """Figures of a class that have an interval."""
 
 
-def per_group(names: Sequence[str], counts: Cells) -> tuple[GroupRow, ...]:
+def per_group(names: Sequence[str], counts: Cells) -> tuple[document.GroupRow, ...]:
     """From the counts of each group, in the order given."""
     return tuple(
-        GroupRow(
+        document.GroupRow(
             group=name,
             rows=sum(cells),
             coverage=coverage_figure(sum(cells[2:]), sum(cells)),
@@ -356,10 +323,10 @@ def per_group(names: Sequence[str], counts: Cells) -> tuple[GroupRow, ...]:
     )
 
 
-Worst = TypeVar("Worst", WorstGroup, WorstClass)
+Worst = TypeVar("Worst", document.WorstGroup, document.WorstClass)
 
 
-def worst_of(kind: type[Worst], rows: Sequence[tuple[str, GroupRow | ClassRow]]) -> Worst:
+def worst_of(kind: type[Worst], rows: Sequence[tuple[str, document.GroupRow | document.ClassRow]]) -> Worst:
     """Of each figure of groups or classes the worst that is defined, for gates."""
     worst: dict[str, Any] = {}
     for entry in entries(kind):
@@ -375,7 +342,7 @@ MOST_CLASSES = 12
 """More classes do not fit a page: those with the most errors are shown, the others as one."""
 
 
-def confusion_matrix(counts: Cells, confused: Integers, names: Sequence[str]) -> ConfusionMatrix:
+def confusion_matrix(counts: Cells, confused: Integers, names: Sequence[str]) -> document.ConfusionMatrix:
     """From the counts by class and the accepted errors, each coded as label * classes + prediction.
 
     >>> counts = np.array([[1, 0, 2, 5], [0, 3, 0, 4]])
@@ -398,9 +365,9 @@ def confusion_matrix(counts: Cells, confused: Integers, names: Sequence[str]) ->
     np.add.at(matrix, (place, place), counts[:, 3])
     titles = [names[number] for number in shown.tolist()]
     titles += [f"{others} others"] if others else []
-    return ConfusionMatrix(
+    return document.ConfusionMatrix(
         rows=tuple(
-            ConfusionRow(class_=title, predicted=tuple(row.tolist()), rejected=int(left))
+            document.ConfusionRow(class_=title, predicted=tuple(row.tolist()), rejected=int(left))
             for title, row, left in zip(titles, matrix, rejected, strict=True)
         ),
         others=others,
@@ -415,37 +382,33 @@ _SAVINGS = 2
 
 
 def cost_sections(columns: Mapping[str, Any], rejector: Rejector) -> dict[str, Any]:
-    """What accepted rows cost, for a loss that knows; what errors and reviews cost, for a rule that asks."""
+    """Realised and expected costs per row, for a loss that knows; what errors and reviews cost, for a rule that asks.
+
+    `prices` are all that a row can cost, sorted.
+    """
     rule, prices = rejector.need_threshold().rule, rejector.need_ratio().loss.prices
     sections: dict[str, Any] = {}
     costs = columns.get("cost")
     if costs is not None:
-        sections["cost"] = cost_per_row(costs, columns["loss"], columns["accepted"], prices)
+        paid, kept = costs[columns["accepted"]], columns["loss"][columns["accepted"]]
+        lower = upper = None
+        if paid.size:
+            counts = np.bincount(np.searchsorted(prices, paid), minlength=len(prices))
+            lower, upper = mean_interval(np.array(prices), counts, _TAIL)
+        expected = Total.of(columns["loss"]).mean(costs.size)
+        sections["cost"] = document.Cost(
+            value=Total.of(paid).mean(paid.size),
+            lower=lower,
+            upper=upper,
+            expected=Total.of(kept).mean(kept.size),
+            all=document.CostPerRow(value=Total.of(costs).mean(costs.size), expected=expected),
+        )
     if rule.error_cost is not None:
         costs, prices = np.where(columns["wrong"], rule.error_cost, 0.0), [0.0, rule.error_cost]
     if rule.review_cost is not None:
         assert costs is not None
         sections["total_cost"] = total_cost(columns["loss"], costs, columns["accepted"], rule.review_cost, prices)
     return sections
-
-
-def cost_per_row(costs: Floats, expected: Floats, accepted: Booleans, prices: Sequence[float]) -> Cost:
-    """Realised and expected costs per accepted row and, under `all`, per row; None without rows.
-
-    `prices` are all that a row can cost, sorted.
-    """
-    paid, kept = costs[accepted], expected[accepted]
-    lower = upper = None
-    if paid.size:
-        counts = np.bincount(np.searchsorted(prices, paid), minlength=len(prices))
-        lower, upper = mean_interval(np.array(prices), counts, _TAIL)
-    return Cost(
-        value=Total.of(paid).mean(paid.size),
-        lower=lower,
-        upper=upper,
-        expected=Total.of(kept).mean(kept.size),
-        all=CostPerRow(value=Total.of(costs).mean(costs.size), expected=Total.of(expected).mean(expected.size)),
-    )
 
 
 def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float, prices: Sequence[float]) -> TotalCost:
@@ -517,14 +480,14 @@ def error_sections(columns: Mapping[str, Any], density: DensityRatio) -> dict[st
     for tau in TAUS:
         accepted, squared = mse.below(density.cutoff(tau))
         absolute = mae.below(density.cutoff(tau))[1]
-        points.append(ErrorPoint(tau=tau, coverage=accepted / mse.rows, mse=squared, mae=absolute))
+        points.append(document.ErrorPoint(tau=tau, coverage=accepted / mse.rows, mse=squared, mae=absolute))
     sections: dict[str, Any] = {"curve": tuple(points)}
     for kind, curve in curves.items():
-        sections[kind] = ErrorFigures(
+        sections[kind] = document.ErrorFigures(
             value=_mean_accepted(columns, kind),
             all=curve.below(None)[1],
-            aurc=Ranking(value=json_number(curve.aurc()), convention=CONVENTIONS["aurc"]),
-            augrc=Ranking(value=json_number(curve.augrc()), convention=AUGRC_OF_ERRORS),
+            aurc=document.Ranking(value=json_number(curve.aurc()), convention=CONVENTIONS["aurc"]),
+            augrc=document.Ranking(value=json_number(curve.augrc()), convention=AUGRC_OF_ERRORS),
         )
     return sections
 
@@ -557,7 +520,9 @@ MeanError = tuple[float | None, Ends | None]
 """A mean, and the ends of its interval where it has one."""
 
 
-def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> tuple[Audited, Target | None]:
+def audited(
+    columns: Mapping[str, Any], report: document.Report, rejector: Rejector
+) -> tuple[document.Audited, Target | None]:
     """What a random sample of the accepted rows says of all of them, and of the target.
 
     Rows without a label have -1 in its place. Without the labels of all rejected rows nothing is known of cases that
@@ -599,12 +564,12 @@ def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> t
     rule, tail = threshold.rule, (1.0 - CONFIDENCE) / 2
     every = [number for number, size in enumerate(rows.tolist()) if size]
     per = [(number, sampled(Goal("accuracy", 1.0, names[number]), tail / len(every))) for number in every]
-    made = Audited(
+    made = document.Audited(
         labels=int(known.sum()),
         accuracy=_share(sampled(Goal("accuracy", 1.0), tail)),
         risk=_share(sampled(Goal("risk", 0.0), tail)),
         per_group=tuple(
-            AuditRow(group=names[n], accepted=int(rows[n]), labels=int(drawn[n]), accuracy=_share(found))
+            document.AuditRow(group=names[n], accepted=int(rows[n]), labels=int(drawn[n]), accuracy=_share(found))
             for n, found in per
         ),
     )
@@ -626,7 +591,7 @@ def _share(found: tuple[float | None, float, float]) -> Proportion:
 
 
 def target_of(
-    report: Report | RegressionReport,
+    report: document.Report | document.RegressionReport,
     rejector: Rejector,
     mean: MeanError = (None, None),
     by_class: ClassCounts | None = None,
@@ -641,24 +606,26 @@ def target_of(
     rule = threshold.rule
     confidence = None if rule.reused else rule.confidence
     if rule.promises:
-        counts = _counts(replace(report, per_group=None) if isinstance(report, Report) else report, threshold)[0]
+        counts = _counts(replace(report, per_group=None) if isinstance(report, document.Report) else report, threshold)[
+            0
+        ]
         return judge_goals(rule.promises, rejector.class_titles, counts, by_class, confidence)
     if rule.kind == "cost":
-        return judge_cost(report.total_cost if isinstance(report, Report) else None, rule.target)
+        return judge_cost(report.total_cost if isinstance(report, document.Report) else None, rule.target)
     if rule.kind in ("mse", "mae"):
         return judge_mean(rule, *mean, confidence)
     if rule.kind == "mean-cost":
-        cost = report.cost if isinstance(report, Report) else None
+        cost = report.cost if isinstance(report, document.Report) else None
         ends = None if cost is None or cost.lower is None or cost.upper is None else (cost.lower, cost.upper)
         return judge_mean(rule, None if cost is None else cost.value, ends, confidence)
     return judge(rule, _counts(report, threshold), confidence)
 
 
-def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[Counts]:
+def _counts(report: document.Report | document.RegressionReport, threshold: Threshold) -> list[Counts]:
     how: dict[str, Any] = {}
-    if isinstance(report, Report):
+    if isinstance(report, document.Report):
         how = {"tied": report.tied_rows is not None, "independent": 1.0 - (report.repeated_rows or 0) / report.rows}
-    if isinstance(report, Report) and report.per_group is not None and report.by == threshold.by:
+    if isinstance(report, document.Report) and report.per_group is not None and report.by == threshold.by:
         cutoffs = {group.group: group.cutoff for group in threshold.groups or ()}
         known = [row for row in report.per_group if row.group in cutoffs]
         if known:
@@ -668,6 +635,6 @@ def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[Cou
                 )
                 for row in known
             ]
-    errors = report.accuracy.errors if isinstance(report, Report) and report.accuracy is not None else None
+    errors = report.accuracy.errors if isinstance(report, document.Report) and report.accuracy is not None else None
     nothing_rejected = threshold.by is None and threshold.cutoff is None
     return [Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, **how)]

@@ -11,21 +11,9 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
+from drrej.core import inputs
 from drrej.core.calibrators import IDENTITY, Calibrator, Scores
 from drrej.core.confidence import ScoreMap
-from drrej.core.inputs import (
-    BINARY_REASONS,
-    BINARY_REMEDIES,
-    FACE_VALUE,
-    REASONS,
-    REMEDIES,
-    Kind,
-    Positives,
-    ScoreLook,
-    binary_logits,
-    floored_logits,
-    read_rows,
-)
 from drrej.core.losses import Loss
 from drrej.core.reuse import (
     Fingerprint,
@@ -203,17 +191,17 @@ def logits_of(block: Block, floor: float | None = None) -> AnyFloats:
     if block.input == "scores":
         return block.scores
     if block.input != "logits":
-        return floored_logits(probabilities_of(block), FACE_VALUE if floor is None else floor)
-    return binary_logits(block.scores[:, 0]) if block.binary else block.scores
+        return inputs.floored_logits(probabilities_of(block), inputs.FACE_VALUE if floor is None else floor)
+    return inputs.binary_logits(block.scores[:, 0]) if block.binary else block.scores
 
 
 def probabilities_of(block: Block) -> Floats:
     """Probabilities (rows x classes) of a block that sum to 1; reports rows that are none."""
-    read = read_rows(block.scores[:, 0] if block.binary else block.scores, block.input, block.normalize)
+    read = inputs.read_rows(block.scores[:, 0] if block.binary else block.scores, block.input, block.normalize)
     for rows, what, remedy, example in read.bad_rows():
         fresh = rows[~block.bad[rows]]
         block.report(fresh, what, remedy, example if fresh.size == rows.size else "")
-    block.zeros = Positives.of(read.values).zeros
+    block.zeros = inputs.Positives.of(read.values).zeros
     return read.values
 
 
@@ -240,7 +228,11 @@ def checked_scores(
     if look and block.input == "logits":
         good: Any = ~block.bad if block.bad.any() else slice(None)
         scores = block.scores[good]
-        block.look = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, before.largest[good])
+        block.look = (
+            inputs.ScoreLook.of_binary(scores[:, 0])
+            if block.binary
+            else inputs.ScoreLook.of(scores, before.largest[good])
+        )
     if block.check_largest(before.largest):
         return calibrated, before
     return calibrator.scores(without_rows(logits, block.bad), needs, precision, raw, scale)
@@ -322,7 +314,7 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
             found = notes.look.kind(dump.binary)
             sums = found == "probabilities" and not dump.binary
             if sums or (found not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
-                reason = (BINARY_REASONS if dump.binary else REASONS)[found]
+                reason = (inputs.BINARY_REASONS if dump.binary else inputs.REASONS)[found]
                 raise DumpError(
                     f"{file}: column '{dump.columns.pattern}': {reason}, unlike those of the other files; store all "
                     "files in one kind, or pass `input=logits` if they really are logits"
@@ -331,9 +323,11 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
         raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
 
 
-def doubt_about(dump: Dump, kind: Kind) -> str:
+def doubt_about(dump: Dump, kind: inputs.Kind) -> str:
     """Why scores of such a look are not taken as logits, and what to say."""
-    reasons, remedies = (BINARY_REASONS, BINARY_REMEDIES) if dump.binary else (REASONS, REMEDIES)
+    reasons, remedies = (
+        (inputs.BINARY_REASONS, inputs.BINARY_REMEDIES) if dump.binary else (inputs.REASONS, inputs.REMEDIES)
+    )
     return f"{reasons[kind]}; {remedies[kind]}"
 
 

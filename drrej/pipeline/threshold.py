@@ -41,22 +41,10 @@ from drrej.documents.gates import near
 from drrej.documents.rejector import GroupThreshold, Ratio, Rejector, Threshold
 from drrej.documents.summaries import CertifiedNow, Plan
 from drrej.errors import Infeasible, OptionError
+from drrej.pipeline import score
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.figures import below_chance
 from drrej.pipeline.plan import plan_from
-from drrej.pipeline.score import (
-    PREDICTION,
-    Grouping,
-    Scored,
-    Scorer,
-    check_columns,
-    check_fresh,
-    copy_keys,
-    numbered,
-    residual_columns,
-    residual_of,
-    seen_rows,
-)
 from drrej.pipeline.source import Source, without_bad_files
 
 UNNOTICEABLE = (
@@ -113,9 +101,9 @@ def choose_threshold(
             f"cutoffs by '{options.by}': a new row has no label, so no cutoff can depend on it; use 'prediction'"
         )
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
-    seen = {} if rule.confidence is None or options.known_fresh else seen_rows(rejector, for_guarantee=True)
+    seen = {} if rule.confidence is None or options.known_fresh else score.seen_rows(rejector, for_guarantee=True)
     columns = _collect(source, dump, rejector, rule, labelled, options, seen)
-    reused, noticeable = check_fresh(seen, columns, options.allow_reuse)
+    reused, noticeable = score.check_fresh(seen, columns, options.allow_reuse)
     repeated, doubt = _repeated(rule, columns, options.group), None
     countable = "wrong" in columns and not rejector.is_scored
     if (rule.limits_errors or rule.promises) and countable and not source.cautions:
@@ -186,16 +174,16 @@ def _collect(
 
     `once` is false for a row that repeats an earlier one.
     """
-    grouping = None if options.by is None else Grouping(options.by, rejector, dump, "the cutoffs")
+    grouping = None if options.by is None else score.Grouping(options.by, rejector, dump, "the cutoffs")
     examples = () if (example := options.group) is None else (example,)
-    check_columns(dump, examples, "`group`")
-    scorer = Scorer(rejector, dump, decide=False)
+    score.check_columns(dump, examples, "`group`")
+    scorer = score.Scorer(rejector, dump, decide=False)
     residual: Sequence[str] = ()
     if rule.kind in ("mse", "mae"):
         columns, missing = rejector.columns, f"`{rule.kind}` needs `prediction=COL` and `target=COL` in 'drrej fit'"
-        residual = residual_columns(dump, {"prediction": columns.prediction, "target": columns.target}, missing)
+        residual = score.residual_columns(dump, {"prediction": columns.prediction, "target": columns.target}, missing)
 
-    def of_rows(scored: Scored) -> dict[str, Any]:
+    def of_rows(scored: score.Scored) -> dict[str, Any]:
         columns: dict[str, Any] = {"loss": scored.loss}
         if scored.block.labels is not None:
             columns["wrong"] = scored.wrong
@@ -203,7 +191,7 @@ def _collect(
             columns["prediction"] = scored.prediction
             columns["label"] = scored.prediction if scored.block.labels is None else scored.block.labels
         if residual:
-            columns["value"] = regression_errors(residual_of(scored.block, residual), rule.kind, rule.clip)
+            columns["value"] = regression_errors(score.residual_of(scored.block, residual), rule.kind, rule.clip)
         elif rule.error_cost is not None:
             columns["value"] = scored.wrong * np.float64(rule.error_cost)
         elif rule.review_cost is not None or rule.kind == "mean-cost":
@@ -213,7 +201,7 @@ def _collect(
         if rule.uses_rows:
             columns["sketch"] = scored.sketch
         if rule.confidence is not None and not (rejector.is_scored and example is None):  # scores tie by nature
-            columns["key"] = copy_keys(scored.block, example)
+            columns["key"] = score.copy_keys(scored.block, example)
         return columns | scored.look_up(seen)
 
     keep = (*(() if grouping is None else grouping.columns), *residual, *examples)
@@ -263,7 +251,7 @@ def _decisions(
     tables: list[pa.Table] = []
     if by is None:
         return (decide(rule, ratio, kept, tables=tables if table else None),), tables
-    numbers, names = numbered(columns["group"])
+    numbers, names = score.numbered(columns["group"])
     groups, infeasible = [], []
     for number, name in enumerate(names):
         inside = {column: values[numbers == number] for column, values in kept.items()}
@@ -339,7 +327,7 @@ def _promised(
     if not named and (found.cutoffs == found.cutoffs[0]).all():
         return (group("", float(found.cutoffs[0]), slice(None)),), None, None
     groups = map(group, names, found.cutoffs.tolist(), by_class(rows.prediction, len(names)))
-    return tuple(groups), PREDICTION, whole or None
+    return tuple(groups), score.PREDICTION, whole or None
 
 
 def decide(
