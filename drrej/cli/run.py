@@ -223,17 +223,11 @@ def run(
     if not wanted.pictures:
         page = os.path.join(files.output, FILES[-1])
         last.insert(1, ("Page", f"pip install 'drrej[plot]' to write {page} too"))
-    heading = f"drrej run \N{MIDDLE DOT} {_rows_words(files, dumps, used, found.rejector.need_ratio().rows, made.rows)}"
+    rows = rows_words(dumps or files.val or [], sum(used.shares) or found.rejector.need_ratio().rows)
+    if files.test:
+        rows += f" \N{RIGHTWARDS ARROW} {rows_words(files.test, made.rows)}"
+    heading = f"drrej run \N{MIDDLE DOT} {rows}"
     finish(made, shown(made, files.format, files.verbose, heading, last), engine.quiet, and_target=True)
-
-
-def _rows_words(files: RunFiles, dumps: list[str] | None, rows: RunRows, fitted: int, tested: int) -> str:
-    """Which rows the rejector was made on, and which it was tested on."""
-    divided = sum(rows.shares)
-    if dumps:
-        return rows_words(dumps, divided)
-    made = rows_words(files.val or [], divided or fitted)
-    return f"{made} \N{RIGHTWARDS ARROW} {rows_words(files.test or [], tested)}"
 
 
 def _can_draw(report: ReportOptions) -> bool:

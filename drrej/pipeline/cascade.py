@@ -89,7 +89,13 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
     >>> found.chosen.stages, found.chosen.cost  # the same model twice: the cheap one will do
     (('s',), 1.0)
     """
-    _check(stages, options)
+    names, number = [stage.name for stage in stages], len(stages) + (options.review_cost is not None)
+    if len(set(names)) < len(names):
+        raise OptionError(f"`stage={next(name for name in names if names.count(name) > 1)}`: the name occurs twice")
+    if number < 2:
+        raise OptionError("a cascade needs two stages or more; give another `stage`, or `review_cost`")
+    if number > MOST_STAGES:
+        raise OptionError(f"`stage`: a cascade has at most {MOST_STAGES} stages, with that of reviews")
     if options.confidence is None:
         designed = chosen_on = [stage.source for stage in stages]
     else:
@@ -118,16 +124,6 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
     if fitted[0].is_scored:
         routing = routing.drop_columns(["prediction", "label"])
     return CascadeResult(report, rejectors, routing)
-
-
-def _check(stages: Sequence[Stage], options: CascadeOptions) -> None:
-    names = [stage.name for stage in stages]
-    if len(set(names)) < len(names):
-        raise OptionError(f"`stage={next(name for name in names if names.count(name) > 1)}`: the name occurs twice")
-    if len(stages) + (options.review_cost is not None) < 2:
-        raise OptionError("a cascade needs two stages or more; give another `stage`, or `review_cost`")
-    if len(stages) + (options.review_cost is not None) > MOST_STAGES:
-        raise OptionError(f"`stage`: a cascade has at most {MOST_STAGES} stages, with that of reviews")
 
 
 def _check_cost(cost: float, where: str) -> None:

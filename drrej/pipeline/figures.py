@@ -19,25 +19,9 @@ from drrej.core.ratio import DensityRatio
 from drrej.core.thresholds import Goal, Rule, regression_errors
 from drrej.core.types import Booleans, Floats, Integers, Total
 from drrej.data.problems import shown
+from drrej.documents import figures
 from drrej.documents import report as document
 from drrej.documents.document import entries
-from drrej.documents.figures import (
-    Accuracy,
-    Change,
-    ClassCounts,
-    CostPoint,
-    Counts,
-    Coverage,
-    CurvePoint,
-    Proportion,
-    Spread,
-    Target,
-    TotalCost,
-    judge,
-    judge_cost,
-    judge_goals,
-    judge_mean,
-)
 from drrej.documents.rejector import Ratio, Rejector, Threshold
 from drrej.pipeline.collect import curve_of, pieces
 from drrej.pipeline.score import drawn_by, numbered
@@ -47,22 +31,22 @@ AREAS = ("aurc", "e_aurc", "augrc")
 """Those of every score."""
 
 
-def coverage_figure(accepted: int, rows: int, independent: float = 1.0) -> Coverage:
+def coverage_figure(accepted: int, rows: int, independent: float = 1.0) -> figures.Coverage:
     """Coverage with its interval and count; see `proportion`.
 
     >>> coverage_figure(8, 10).value
     0.8
     """
-    return Coverage(**proportion(accepted, rows, independent), accepted=accepted)
+    return figures.Coverage(**proportion(accepted, rows, independent), accepted=accepted)
 
 
-def accuracy_figure(errors: int, rows: int, independent: float = 1.0) -> Accuracy:
+def accuracy_figure(errors: int, rows: int, independent: float = 1.0) -> figures.Accuracy:
     """Accuracy with its interval and count, see `proportion`; undefined without rows.
 
     >>> accuracy_figure(1, 4).value, accuracy_figure(0, 0).value
     (0.75, None)
     """
-    return Accuracy(**proportion(rows - errors, rows, independent), errors=errors)
+    return figures.Accuracy(**proportion(rows - errors, rows, independent), errors=errors)
 
 
 # Points, curves and areas
@@ -77,16 +61,16 @@ def steps_of(rows: int) -> list[int]:
     return [-(-step * rows // 50) for step in range(1, 51)]
 
 
-def coverage_curve(curve: Curve) -> tuple[CurvePoint, ...]:
+def coverage_curve(curve: Curve) -> tuple[figures.CurvePoint, ...]:
     """Accuracy at 50 steps of coverage, each the smallest coverage that is reached there."""
     return tuple(curve_point(curve, *curve.reaching(rows)) for rows in steps_of(curve.rows))
 
 
-def curve_point(curve: Curve, accepted: int, errors: int, tau: float | None = None) -> CurvePoint:
+def curve_point(curve: Curve, accepted: int, errors: int, tau: float | None = None) -> figures.CurvePoint:
     """Coverage and accuracy of the rows that are accepted at some point of a curve."""
     shares = proportion(accepted - errors, accepted)
     shares["accuracy"] = shares.pop("value")
-    return CurvePoint(tau=tau, coverage=accepted / curve.rows, **shares)
+    return figures.CurvePoint(tau=tau, coverage=accepted / curve.rows, **shares)
 
 
 def areas_of(curve: Curve, intervals: bool) -> dict[str, Any]:
@@ -95,7 +79,7 @@ def areas_of(curve: Curve, intervals: bool) -> dict[str, Any]:
     areas: dict[str, Any] = {}
     for name in AREAS:
         lower, upper = ends.get(name, (None, None))
-        figure = Change if name == "e_aurc" else Proportion
+        figure = figures.Change if name == "e_aurc" else figures.Proportion
         areas[name] = figure(value=getattr(curve, name)(), lower=lower, upper=upper)
     return areas
 
@@ -267,21 +251,21 @@ def count_cells(numbers: Integers, kinds: int, wrong: Booleans, accepted: Boolea
     return counts.reshape(-1, 4)
 
 
-def class_counts(counts: Cells, wrong: Integers) -> ClassCounts:
+def class_counts(counts: Cells, wrong: Integers) -> figures.ClassCounts:
     """What figures of classes are made of, from the counts by true class and the predictions of accepted errors."""
     taken = np.bincount(wrong, minlength=len(counts))
-    return ClassCounts(*(each.tolist() for each in (counts.sum(1), counts[:, 2], counts[:, 3] + taken, taken)))
+    return figures.ClassCounts(*(each.tolist() for each in (counts.sum(1), counts[:, 2], counts[:, 3] + taken, taken)))
 
 
 def per_class(
-    counts: Cells, seen: ClassCounts, names: Sequence[str] | None, independent: float
+    counts: Cells, seen: figures.ClassCounts, names: Sequence[str] | None, independent: float
 ) -> tuple[document.ClassRow, ...]:
     """The classes that rows are of, or are accepted as; see `count_cells` and `class_counts`."""
     found = [number for number, rows in enumerate(seen.rows) if rows or seen.accepted[number]]
     everything, claims = sum(seen.accepted), _INTERVALS * max(len(found), 1)
 
-    def share(hits: int, rows: int) -> Proportion:
-        return Proportion(**proportion(hits, rows, independent, claims))
+    def share(hits: int, rows: int) -> figures.Proportion:
+        return figures.Proportion(**proportion(hits, rows, independent, claims))
 
     made = []
     for number in found:
@@ -411,7 +395,9 @@ def cost_sections(columns: Mapping[str, Any], rejector: Rejector) -> dict[str, A
     return sections
 
 
-def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float, prices: Sequence[float]) -> TotalCost:
+def total_cost(
+    losses: Floats, costs: Floats, accepted: Booleans, review: float, prices: Sequence[float]
+) -> figures.TotalCost:
     """From the loss of each row, what it costs if it is accepted, and whether it is.
 
     `prices` are all that an accepted row can cost.
@@ -430,7 +416,7 @@ def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float,
     # nothing is saved on an accepted row over accepting all, nor on a rejected row over rejecting all
     over_accepting = _merged(np.append(kinds - review, 0.0), np.append(left, kept.sum()))
     over_rejecting = _merged(np.append(review - kinds, 0.0), np.append(kept, left.sum()))
-    return TotalCost(
+    return figures.TotalCost(
         value=total,
         lower=PER * lower,
         upper=PER * upper,
@@ -442,7 +428,7 @@ def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float,
         saved_over_rejecting=_saving(over_rejecting, rejecting - total),
         # where nothing is accepted, and at 50 steps of coverage, each the smallest that is reached there
         curve=tuple(
-            CostPoint(coverage=int(curve.accepted[at]) / curve.rows if at >= 0 else 0.0, cost=float(cost))
+            figures.CostPoint(coverage=int(curve.accepted[at]) / curve.rows if at >= 0 else 0.0, cost=float(cost))
             for at, cost in zip(points, PER * totals[points] / curve.rows, strict=True)
         ),
     )
@@ -461,9 +447,9 @@ def _mean_cost(values: Floats, counts: NDArray[np.int64]) -> float:
     return PER * float(np.sum(values * counts)) / int(counts.sum())
 
 
-def _saving(saved: tuple[Floats, NDArray[np.int64]], value: float) -> Spread:
+def _saving(saved: tuple[Floats, NDArray[np.int64]], value: float) -> figures.Spread:
     lower, upper = mean_interval(*saved, _TAIL / _SAVINGS)
-    return Spread(value=value, lower=PER * lower, upper=PER * upper)
+    return figures.Spread(value=value, lower=PER * lower, upper=PER * upper)
 
 
 # The errors of a regression
@@ -522,7 +508,7 @@ MeanError = tuple[float | None, Ends | None]
 
 def audited(
     columns: Mapping[str, Any], report: document.Report, rejector: Rejector
-) -> tuple[document.Audited, Target | None]:
+) -> tuple[document.Audited, figures.Target | None]:
     """What a random sample of the accepted rows says of all of them, and of the target.
 
     Rows without a label have -1 in its place. Without the labels of all rejected rows nothing is known of cases that
@@ -580,22 +566,22 @@ def audited(
         goals += () if rule.coverage is None else (Goal("coverage", rule.coverage),)
     if not goals:
         return made, target_of(report, rejector)
-    counted = ClassCounts(rows.tolist(), wrong.tolist(), rows.tolist(), wrong.tolist())
+    counted = figures.ClassCounts(rows.tolist(), wrong.tolist(), rows.tolist(), wrong.tolist())
     confidence = None if rule.reused else rule.confidence
-    return made, judge_goals(goals, names, _counts(report, threshold)[0], counted, confidence, sampled)
+    return made, figures.judge_goals(goals, names, _counts(report, threshold)[0], counted, confidence, sampled)
 
 
-def _share(found: tuple[float | None, float, float]) -> Proportion:
+def _share(found: tuple[float | None, float, float]) -> figures.Proportion:
     value, low, high = found
-    return Proportion(value=value, lower=None if value is None else low, upper=None if value is None else high)
+    return figures.Proportion(value=value, lower=None if value is None else low, upper=None if value is None else high)
 
 
 def target_of(
     report: document.Report | document.RegressionReport,
     rejector: Rejector,
     mean: MeanError = (None, None),
-    by_class: ClassCounts | None = None,
-) -> Target | None:
+    by_class: figures.ClassCounts | None = None,
+) -> figures.Target | None:
     """What the threshold was chosen for, and whether these rows show it; None where nothing was promised.
 
     Where each group has its own cutoff and the report contains these groups, each of them is judged, except those that
@@ -609,19 +595,19 @@ def target_of(
         counts = _counts(replace(report, per_group=None) if isinstance(report, document.Report) else report, threshold)[
             0
         ]
-        return judge_goals(rule.promises, rejector.class_titles, counts, by_class, confidence)
+        return figures.judge_goals(rule.promises, rejector.class_titles, counts, by_class, confidence)
     if rule.kind == "cost":
-        return judge_cost(report.total_cost if isinstance(report, document.Report) else None, rule.target)
+        return figures.judge_cost(report.total_cost if isinstance(report, document.Report) else None, rule.target)
     if rule.kind in ("mse", "mae"):
-        return judge_mean(rule, *mean, confidence)
+        return figures.judge_mean(rule, *mean, confidence)
     if rule.kind == "mean-cost":
         cost = report.cost if isinstance(report, document.Report) else None
         ends = None if cost is None or cost.lower is None or cost.upper is None else (cost.lower, cost.upper)
-        return judge_mean(rule, None if cost is None else cost.value, ends, confidence)
-    return judge(rule, _counts(report, threshold), confidence)
+        return figures.judge_mean(rule, None if cost is None else cost.value, ends, confidence)
+    return figures.judge(rule, _counts(report, threshold), confidence)
 
 
-def _counts(report: document.Report | document.RegressionReport, threshold: Threshold) -> list[Counts]:
+def _counts(report: document.Report | document.RegressionReport, threshold: Threshold) -> list[figures.Counts]:
     how: dict[str, Any] = {}
     if isinstance(report, document.Report):
         how = {"tied": report.tied_rows is not None, "independent": 1.0 - (report.repeated_rows or 0) / report.rows}
@@ -630,11 +616,11 @@ def _counts(report: document.Report | document.RegressionReport, threshold: Thre
         known = [row for row in report.per_group if row.group in cutoffs]
         if known:
             return [
-                Counts(
+                figures.Counts(
                     row.rows, row.coverage.accepted, row.accuracy.errors, row.group, cutoffs[row.group] is None, **how
                 )
                 for row in known
             ]
     errors = report.accuracy.errors if isinstance(report, document.Report) and report.accuracy is not None else None
     nothing_rejected = threshold.by is None and threshold.cutoff is None
-    return [Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, **how)]
+    return [figures.Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, **how)]

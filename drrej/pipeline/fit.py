@@ -16,7 +16,7 @@ from drrej.core.inputs import FACE_VALUE
 from drrej.core.learned_loss import learn
 from drrej.core.losses import PLAIN, ErrorLoss, Loss, PlainLoss
 from drrej.core.ratio import MAX_ALPHA, fit_ratio
-from drrej.core.reuse import key_limit
+from drrej.core.reuse import Sketch, key_limit
 from drrej.core.softmax import NOTHING
 from drrej.core.types import Precision, Total
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
@@ -143,7 +143,7 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
         wrong = {}
         if labelled and scored.block.labels is not None:
             wrong = {"wrong": scored.wrong, "pair": scored.prediction * rejector.classes + scored.block.labels}
-        return {"loss": scored.loss, "sketch": scored.sketch, **drift, **wrong}
+        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys, scored.coarse), **drift, **wrong}
 
     columns = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=labelled)
     return rejector.with_ratio(ratio_of(loss, columns, options, rejector.classes))

@@ -25,7 +25,7 @@ from drrej.core.certify import (
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.promises import PromiseRows, by_class, choose_cutoffs, path_of
-from drrej.core.reuse import MOST_REPEATS, Fingerprint, repeats
+from drrej.core.reuse import MOST_REPEATS, Fingerprint, Sketch, repeats
 from drrej.core.thresholds import (
     REJECT_ALL,
     Rule,
@@ -117,7 +117,12 @@ def choose_threshold(
             groups, tables = _decisions(rule, rejector.need_ratio(), columns, by, table)
     except Infeasible as verdict:
         raise Infeasible(f"{verdict}; {remark}" if remark else str(verdict)) from None
-    decision = asdict(groups[0] if by is None else _together(groups))
+    decision = asdict(groups[0])
+    if by is not None:  # all groups as one
+        rows, accepted = sum(group.rows for group in groups), sum(group.accepted for group in groups)
+        hits = [round(group.accepted * group.accuracy) for group in groups if group.accuracy is not None]
+        accuracy = sum(hits) / accepted if hits else None
+        decision = asdict(GroupThreshold("", None, None, rows, accepted, accepted / rows, accuracy))
     del decision["group"]
     finished = rejector.with_threshold(
         Threshold(
@@ -199,7 +204,7 @@ def _collect(
         if grouping is not None:
             columns["group"] = grouping.column(scored.block, scored.prediction)
         if rule.uses_rows:
-            columns["sketch"] = scored.sketch
+            columns["sketch"] = Sketch.of(scored.keys, scored.coarse)
         if rule.confidence is not None and not (rejector.is_scored and example is None):  # scores tie by nature
             columns["key"] = score.copy_keys(scored.block, example)
         return columns | scored.look_up(seen)
@@ -442,13 +447,6 @@ def _listed(candidates: Candidates, rule: Rule, ratio: Ratio, curve: Curve, labe
     if rule.confidence is not None and rule.limits_errors:
         columns["certified"] = pa.array(candidates.certified)
     return pa.table(columns)
-
-
-def _together(groups: tuple[GroupThreshold, ...]) -> GroupThreshold:
-    """All groups as one."""
-    rows, accepted = sum(group.rows for group in groups), sum(group.accepted for group in groups)
-    right = [round(group.accepted * group.accuracy) for group in groups if group.accuracy is not None]
-    return GroupThreshold("", None, None, rows, accepted, accepted / rows, sum(right) / accepted if right else None)
 
 
 def certify_if_possible(
