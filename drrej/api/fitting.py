@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from msgspec.structs import replace
 
 from drrej.api import arrays
+from drrej.api.arrays import CORRECT, as_columns, as_scores, matched
 from drrej.api.rejector import Rejector
 from drrej.api.report import tell
 from drrej.core.calibrators import CalibratorName
@@ -139,9 +140,7 @@ def fit_rejector(
         input=input, classes=arrays.as_names(classes), logits=columns, normalize=normalize, model=target.get("model")
     )
     if correct is not None:
-        options = replace(
-            options, score=arrays.score_names(scores), correct=arrays.CORRECT, lower_is_better=lower_is_better
-        )
+        options = replace(options, score=arrays.score_names(scores), correct=CORRECT, lower_is_better=lower_is_better)
         labels = correct
     groups = None if target.get("groups") is None else arrays.as_groups(target["groups"])
     if groups is not None and rule.confidence is None:
@@ -149,11 +148,7 @@ def fit_rejector(
     example = None if groups is None else arrays.GROUP
     first, second = (scores, labels), fresh
     if rule.confidence is not None and fresh is None:
-        rows = (
-            arrays.as_scores(arrays.matched(scores, options.classes, columns))
-            if correct is None
-            else arrays.as_columns(scores)
-        )
+        rows = as_scores(matched(scores, options.classes, columns)) if correct is None else as_columns(scores)
         marks = arrays.as_labels(labels)
         chosen = _certifying(rows, marks, groups, input == "probs", by_place=correct is not None)
         first, second = ((rows[part], marks.filter(pa.array(part))) for part in (~chosen, chosen))

@@ -277,7 +277,12 @@ def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, q
             "guarantee on new rows give --split 60,40, or fresh rows with --choose"
         )
     if divided is not None:
-        warn(_division_words(rows, divided), quiet, "note")
+        counts, tasks = rows.shares, ["calibrate", "fit", "choose", "test"]
+        tasks = ["calibrate and fit", "choose", "test"] if len(rows.sources) == 3 else tasks
+        said = ", ".join(f"{count} to {task}" for count, task in zip(counts, tasks, strict=False))
+        how = "by their content" if rows.fit.options.score is None else "by their place"
+        how = how if divided.group is None else f"by '{divided.group}'"
+        warn(f"{sum(counts)} rows are divided {how}: {said}", quiet, "note")
     odd = calibration_warnings(found.rejector.need_calibration())
     for words in (*odd, found.caution, found.why_not, no_promise, uncertified_words(found.rejector)):
         warn(words, quiet)
@@ -312,14 +317,3 @@ def run_rows(sources: Sequence[Source], options: SplitOptions | None) -> RunRows
         return RunRows(first, first, others[1] if len(others) > 1 else first, others[0])
     parts = [*split(first, options), *others]
     return RunRows(parts[0], *parts[-3:])
-
-
-def _division_words(rows: RunRows, options: SplitOptions) -> str:
-    counts = rows.shares
-    tasks = (
-        ["calibrate and fit", "choose", "test"] if len(rows.sources) == 3 else ["calibrate", "fit", "choose", "test"]
-    )
-    said = ", ".join(f"{count} to {task}" for count, task in zip(counts, tasks, strict=False))
-    how = "by their content" if options.group is None else f"by '{options.group}'"
-    how = "by their place" if options.group is None and rows.sources[0].options.score is not None else how
-    return f"{sum(counts)} rows are divided {how}: {said}"

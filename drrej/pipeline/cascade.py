@@ -67,11 +67,6 @@ class CascadeOptions(Struct, frozen=True):
         if self.review_cost is not None:
             _check_cost(self.review_cost, "`review_cost`")
 
-    @property
-    def risk(self) -> float:
-        """The largest share of wrong answers."""
-        return Rule("accuracy", self.accuracy).risk
-
 
 class CascadeResult(Struct, frozen=True):
     """The report, a finished rejector for each stage that passes rows on, and the answer to each row of the report."""
@@ -109,11 +104,11 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
         costs[REVIEW] = options.review_cost
     design = _answers_of_all(designed, fitted, list(costs), options.key)
     fresh = design if chosen_on is designed else _answers_of_all(chosen_on, fitted, list(costs), options.key)
-    rows = _rows(fresh)
+    rows, risk = _rows(fresh), Rule("accuracy", options.accuracy).risk
     if options.confidence is None:
-        chosen, frontier = cheapest(rows, list(costs.values()), options.risk)
+        chosen, frontier = cheapest(rows, list(costs.values()), risk)
     else:
-        chosen, frontier = certified(_rows(design), rows, list(costs.values()), options.risk, options.confidence)
+        chosen, frontier = certified(_rows(design), rows, list(costs.values()), risk, options.confidence)
     rejectors = {
         name: choose_threshold(source, rejector, Rule("max-loss", cutoff)).rejector
         for name, source, rejector, cutoff in zip(costs, designed, fitted, chosen.plan, strict=False)
@@ -165,7 +160,7 @@ def _report(
     fitting = {  # stages that keep the accuracy alone, for certain if that is asked for
         one.cost: name
         for name, one in zip(costs, single, strict=True)
-        if (one.risk if confidence is None else one.risk_bound(confidence)) <= options.risk
+        if (one.risk if confidence is None else one.risk_bound(confidence)) <= Rule("accuracy", options.accuracy).risk
     }
     least, point = min(fitting, default=0), _point(costs, found)
     return Cascade(

@@ -20,7 +20,7 @@ from drrej.core.reuse import LOOKED_AT, MOST_REPEATS, key_limit, repeated_rows
 from drrej.core.softmax import NOTHING
 from drrej.data.dump import Dump
 from drrej.documents.document import When
-from drrej.documents.figures import DEFAULT_POINTS, CoverageHere, Point, Proportion, Target
+from drrej.documents.figures import DEFAULT_POINTS, ClassCounts, CoverageHere, Point, Proportion, Target
 from drrej.documents.gates import Gate, check_gate, near
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Drift, RegressionReport, Report, Reviews, WorstClass, WorstGroup
@@ -392,7 +392,9 @@ def _with_labels(
     independent = columns["independent"]
     cells = cells[:-1]  # the last are labels that name none of the classes
     accepted_errors = np.flatnonzero(accepted & wrong)
-    columns["classes"] = seen = figures.class_counts(cells, columns["prediction"][accepted_errors])
+    taken = np.bincount(columns["prediction"][accepted_errors], minlength=classes)  # accepted errors by prediction
+    by_class = (cells.sum(1), cells[:, 2], cells[:, 3] + taken, taken)
+    columns["classes"] = seen = ClassCounts(*(each.tolist() for each in by_class))
     accepted_errors = accepted_errors[labels[accepted_errors] < classes]
     confused = labels[accepted_errors].astype(np.int64) * classes + columns["prediction"][accepted_errors]
     curves = {"loss": curve}

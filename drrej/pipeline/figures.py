@@ -251,16 +251,10 @@ def count_cells(numbers: Integers, kinds: int, wrong: Booleans, accepted: Boolea
     return counts.reshape(-1, 4)
 
 
-def class_counts(counts: Cells, wrong: Integers) -> figures.ClassCounts:
-    """What figures of classes are made of, from the counts by true class and the predictions of accepted errors."""
-    taken = np.bincount(wrong, minlength=len(counts))
-    return figures.ClassCounts(*(each.tolist() for each in (counts.sum(1), counts[:, 2], counts[:, 3] + taken, taken)))
-
-
 def per_class(
     counts: Cells, seen: figures.ClassCounts, names: Sequence[str] | None, independent: float
 ) -> tuple[document.ClassRow, ...]:
-    """The classes that rows are of, or are accepted as; see `count_cells` and `class_counts`."""
+    """The classes that rows are of, or are accepted as; see `count_cells`."""
     found = [number for number, rows in enumerate(seen.rows) if rows or seen.accepted[number]]
     everything, claims = sum(seen.accepted), _INTERVALS * max(len(found), 1)
 

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from drrej._version import __version__
+from drrej.core import thresholds
 from drrej.core.certify import (
     Candidates,
     certify_both,
@@ -25,16 +26,8 @@ from drrej.core.certify import (
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.promises import PromiseRows, by_class, choose_cutoffs, path_of
-from drrej.core.reuse import MOST_REPEATS, Fingerprint, Sketch, repeats
-from drrej.core.thresholds import (
-    REJECT_ALL,
-    Rule,
-    capped,
-    choose_cutoff,
-    least_cost_cutoff,
-    mean_cutoff,
-    regression_errors,
-)
+from drrej.core.reuse import MOST_REPEATS, Sketch, repeats
+from drrej.core.thresholds import REJECT_ALL, Rule
 from drrej.data.dump import Dump
 from drrej.data.problems import shown
 from drrej.documents.gates import near
@@ -101,9 +94,7 @@ def choose_threshold(
             f"cutoffs by '{options.by}': a new row has no label, so no cutoff can depend on it; use 'prediction'"
         )
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
-    seen = {} if rule.confidence is None or options.known_fresh else score.seen_rows(rejector, for_guarantee=True)
-    columns = _collect(source, dump, rejector, rule, labelled, options, seen)
-    reused, noticeable = score.check_fresh(seen, columns, options.allow_reuse)
+    columns = _collect(source, dump, rejector, rule, labelled, options)
     repeated, doubt = _repeated(rule, columns, options.group), None
     countable = "wrong" in columns and not rejector.is_scored
     if (rule.limits_errors or rule.promises) and countable and not source.cautions:
@@ -127,14 +118,14 @@ def choose_threshold(
     finished = rejector.with_threshold(
         Threshold(
             **decision,
-            rule=replace(rule, method=rule.certified_by, reused=None if rule.confidence is None else reused),
+            rule=replace(rule, method=rule.certified_by, reused=None if rule.confidence is None else columns["reused"]),
             fingerprint=columns["sketch"].fingerprint().text() if rule.uses_rows else None,
             by=by,
             groups=None if by is None else groups,
         )
     )
     listed = pa.concat_tables(tables) if tables else pa.table({})
-    cautions = [doubt or (repeated if noticeable else UNNOTICEABLE), whole]
+    cautions = [doubt or (repeated if columns["noticeable"] else UNNOTICEABLE), whole]
     return ChosenThreshold(finished, listed, "; ".join(filter(None, cautions)) or None)
 
 
@@ -173,12 +164,13 @@ def _collect(
     rule: Rule,
     labelled: bool,
     options: ThresholdOptions,
-    seen: Mapping[str, Fingerprint | None],
 ) -> Mapping[str, Any]:
     """The columns loss, wrong (with labels), value (what a row loses), group and once, and which rows these are.
 
-    `once` is false for a row that repeats an earlier one.
+    `once` is false for a row that repeats an earlier one. For a guarantee, `reused` tells whether rows were used before
+    and `noticeable` whether that could be seen; raises where they were and must not be.
     """
+    seen = {} if rule.confidence is None or options.known_fresh else score.seen_rows(rejector, for_guarantee=True)
     grouping = None if options.by is None else score.Grouping(options.by, rejector, dump, "the cutoffs")
     examples = () if (example := options.group) is None else (example,)
     score.check_columns(dump, examples, "`group`")
@@ -196,7 +188,9 @@ def _collect(
             columns["prediction"] = scored.prediction
             columns["label"] = scored.prediction if scored.block.labels is None else scored.block.labels
         if residual:
-            columns["value"] = regression_errors(score.residual_of(scored.block, residual), rule.kind, rule.clip)
+            columns["value"] = thresholds.regression_errors(
+                score.residual_of(scored.block, residual), rule.kind, rule.clip
+            )
         elif rule.error_cost is not None:
             columns["value"] = scored.wrong * np.float64(rule.error_cost)
         elif rule.review_cost is not None or rule.kind == "mean-cost":
@@ -211,6 +205,7 @@ def _collect(
 
     keep = (*(() if grouping is None else grouping.columns), *residual, *examples)
     found = collect_scored(source, dump, scorer, of_rows, "choosing", labelled, keep)
+    found["reused"], found["noticeable"] = score.check_fresh(seen, found, options.allow_reuse)
     found["once"] = ~repeats(found.pop("key")) if "key" in found else np.ones(found["loss"].size, bool)
     return found
 
@@ -367,11 +362,11 @@ def decide(
             other = _certified(rule, ratio, curve, candidates, columns, delta)
             cutoff = None if cutoff is None or other is None else max(cutoff, other)
     elif costs is None:
-        cutoff = choose_cutoff(rule, density, curve)
+        cutoff = thresholds.choose_cutoff(rule, density, curve)
     elif rule.limits_a_mean:
-        cutoff = mean_cutoff(rule, costs, density.flat_start)
+        cutoff = thresholds.mean_cutoff(rule, costs, density.flat_start)
     else:
-        cutoff = least_cost_cutoff(costs, rule.target, density)
+        cutoff = thresholds.least_cost_cutoff(costs, rule.target, density)
     accepted, errors = curve.below(cutoff)
     return GroupThreshold(
         group=group or "",
@@ -420,7 +415,7 @@ def _candidates(rule: Rule, ratio: Ratio, curve: Curve, delta: float, groups: in
         return None
     reachable, _ = curve.below(density.flat_start)
     count = max(1, int(np.searchsorted(curve.accepted, reachable, side="right")))
-    last = capped(curve.following(int(curve.accepted[count - 1])), density)
+    last = thresholds.capped(curve.following(int(curve.accepted[count - 1])), density)
     cutoffs = np.append(curve.losses[1:count], np.inf if last is None else last)
     counts = curve.accepted[:count], curve.errors[:count]
     return Candidates(cutoffs, *counts, np.full(count, delta), np.zeros(count, bool))
