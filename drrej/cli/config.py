@@ -140,10 +140,7 @@ def _of_file(path: Path, found: bool, command: str, commands: list[str], known: 
 
     def setting(key: str, value: Any, takers: _Known) -> dict[str, Setting]:
         name, values = _parameter(key), _values(f"{path}: {key}", key, value, takers)
-        elsewhere = name in _PATHS and ("://" in value or "\0" in value)
-        if name in _PATHS and not elsewhere:
-            elsewhere = not Path(os.path.realpath(path.parent / value)).is_relative_to(os.path.realpath(path.parent))
-        if found and (name in _NAMED or elsewhere):
+        if found and (name in _NAMED or (name in _PATHS and _is_elsewhere(value, path.parent))):
             raise OptionError(
                 f"{path}: {key} names a cluster or an input, which only a file that you name may set; use "
                 f"drrej --config {path}, or give --{key_of(name)}"
@@ -166,6 +163,12 @@ def _of_file(path: Path, found: bool, command: str, commands: list[str], known: 
         for each, each_value in value.items():
             own |= setting(each, each_value, of_command)
     return common | own
+
+
+def _is_elsewhere(file: str, folder: Path) -> bool:
+    if "://" in file or "\0" in file:
+        return True
+    return not Path(os.path.realpath(folder / file)).is_relative_to(os.path.realpath(folder))
 
 
 def _files(named: str | None) -> dict[Path, bool]:

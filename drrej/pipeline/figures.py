@@ -23,6 +23,7 @@ from drrej.documents import figures
 from drrej.documents import report as document
 from drrej.documents.document import entries
 from drrej.documents.rejector import Ratio, Rejector, Threshold
+from drrej.documents.report import RegressionReport, Report
 from drrej.pipeline.collect import curve_of, pieces
 from drrej.pipeline.score import drawn_by, numbered
 
@@ -360,11 +361,8 @@ _SAVINGS = 2
 
 
 def cost_sections(columns: Mapping[str, Any], rejector: Rejector) -> dict[str, Any]:
-    """Realised and expected costs per row, for a loss that knows; what errors and reviews cost, for a rule that asks.
-
-    `prices` are all that a row can cost, sorted.
-    """
-    rule, prices = rejector.need_threshold().rule, rejector.need_ratio().loss.prices
+    """What rows cost and were expected to, for a loss that knows; what errors and reviews cost where a rule asks."""
+    rule, prices = rejector.need_threshold().rule, rejector.need_ratio().loss.prices  # all that a row can cost, sorted
     sections: dict[str, Any] = {}
     costs = columns.get("cost")
     if costs is not None:
@@ -501,7 +499,7 @@ MeanError = tuple[float | None, Ends | None]
 
 
 def audited(
-    columns: Mapping[str, Any], report: document.Report, rejector: Rejector
+    columns: Mapping[str, Any], report: Report, rejector: Rejector
 ) -> tuple[document.Audited, figures.Target | None]:
     """What a random sample of the accepted rows says of all of them, and of the target.
 
@@ -571,7 +569,7 @@ def _share(found: tuple[float | None, float, float]) -> figures.Proportion:
 
 
 def target_of(
-    report: document.Report | document.RegressionReport,
+    report: Report | RegressionReport,
     rejector: Rejector,
     mean: MeanError = (None, None),
     by_class: figures.ClassCounts | None = None,
@@ -586,26 +584,24 @@ def target_of(
     rule = threshold.rule
     confidence = None if rule.reused else rule.confidence
     if rule.promises:
-        counts = _counts(replace(report, per_group=None) if isinstance(report, document.Report) else report, threshold)[
-            0
-        ]
+        counts = _counts(replace(report, per_group=None) if isinstance(report, Report) else report, threshold)[0]
         return figures.judge_goals(rule.promises, rejector.class_titles, counts, by_class, confidence)
     if rule.kind == "cost":
-        return figures.judge_cost(report.total_cost if isinstance(report, document.Report) else None, rule.target)
+        return figures.judge_cost(report.total_cost if isinstance(report, Report) else None, rule.target)
     if rule.kind in ("mse", "mae"):
         return figures.judge_mean(rule, *mean, confidence)
     if rule.kind == "mean-cost":
-        cost = report.cost if isinstance(report, document.Report) else None
+        cost = report.cost if isinstance(report, Report) else None
         ends = None if cost is None or cost.lower is None or cost.upper is None else (cost.lower, cost.upper)
         return figures.judge_mean(rule, None if cost is None else cost.value, ends, confidence)
     return figures.judge(rule, _counts(report, threshold), confidence)
 
 
-def _counts(report: document.Report | document.RegressionReport, threshold: Threshold) -> list[figures.Counts]:
+def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[figures.Counts]:
     how: dict[str, Any] = {}
-    if isinstance(report, document.Report):
+    if isinstance(report, Report):
         how = {"tied": report.tied_rows is not None, "independent": 1.0 - (report.repeated_rows or 0) / report.rows}
-    if isinstance(report, document.Report) and report.per_group is not None and report.by == threshold.by:
+    if isinstance(report, Report) and report.per_group is not None and report.by == threshold.by:
         cutoffs = {group.group: group.cutoff for group in threshold.groups or ()}
         known = [row for row in report.per_group if row.group in cutoffs]
         if known:
@@ -615,6 +611,6 @@ def _counts(report: document.Report | document.RegressionReport, threshold: Thre
                 )
                 for row in known
             ]
-    errors = report.accuracy.errors if isinstance(report, document.Report) and report.accuracy is not None else None
+    errors = report.accuracy.errors if isinstance(report, Report) and report.accuracy is not None else None
     nothing_rejected = threshold.by is None and threshold.cutoff is None
     return [figures.Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, **how)]
