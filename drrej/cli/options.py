@@ -7,7 +7,6 @@ an option is the name of its attribute. Help texts have no square brackets: rich
 from __future__ import annotations
 
 import inspect
-import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
@@ -17,11 +16,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
 from msgspec import Struct
 from typer.models import OptionInfo
 
-from drrej.cli.console import Bar, is_terminal, long_flag, warn
-from drrej.engines import Progress
+from drrej.cli.console import long_flag, progress, warn
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
+    from drrej.engines import Progress
     from drrej.engines.protocol import Engine
     from drrej.outputs.destinations import OutputFile
 
@@ -155,7 +154,7 @@ class EngineOptions(Options):
         """What runs the passes: this machine, or a cluster; `log` is told how far they are."""
         if self.jobs < 0:
             raise OptionError(f"--jobs {self.jobs}: it must be 0 (all cores) or more")
-        shown = log or (Progress() if self.quiet or not is_terminal(sys.stderr) else Bar())  # a bar on a terminal
+        shown = log or progress(self.quiet)
         if self.cluster is None:
             from drrej.engines.local import LocalEngine
 
