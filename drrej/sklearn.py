@@ -148,12 +148,17 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
-        scores, labels, inputs = zip(*held_out, strict=True)
+        scores, true, inputs = zip(*held_out, strict=True)
+        labels = np.concatenate(true)
+        numbers = np.searchsorted(self.classes_, labels).clip(max=self.classes_.size - 1)
+        unknown = labels[self.classes_[numbers] != labels]
+        if unknown.size:
+            raise ValueError(f"y holds the label {unknown[0]!r}, which is not among the classes of the model")
         text = self.classes_.dtype.kind in "OU" and all(isinstance(name, str) for name in self.classes_)
         with _own_advice():
             self.rejector_ = fit_rejector(
                 np.concatenate(scores),
-                self._class_numbers(np.concatenate(labels)),
+                numbers,
                 **{name: self._by_name(target, text) for name, target in rules.items()},
                 confidence=self.confidence,
                 loss=self.loss,
@@ -171,13 +176,6 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             return target
         known = {name: str(number) for number, name in enumerate(self.classes_.tolist())} | {"": ""}
         return {known.get(name, str(name)): each for name, each in target.items()}
-
-    def _class_numbers(self, labels: Any) -> Any:
-        numbers = np.searchsorted(self.classes_, labels).clip(max=self.classes_.size - 1)
-        unknown = labels[self.classes_[numbers] != labels]
-        if unknown.size:
-            raise ValueError(f"y holds the label {unknown[0]!r}, which is not among the classes of the model")
-        return numbers
 
     def _held_out(self, X: Any, y: Any, params: dict[str, Any]) -> tuple[Any, Any, list[tuple[Any, Any, Any]]]:
         """The model, its classes, and rows that were not used to fit what scored them: scores, labels and inputs."""

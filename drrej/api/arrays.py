@@ -51,7 +51,7 @@ def array_source(scores: Any, labels: Any, options: DumpOptions, groups: pa.Arra
             wanted = "one score per row" if options.binary else "a row of scores, one for each class"
             raise DumpError(f"scores have the shape {rows.shape}, but the rejector was made for {wanted}")
         if options.binary is False and options.input == "logits":
-            warn_of_probabilities(rows, None, levels=5)
+            warn_of_probabilities(rows)
         values = pa.array(np.ascontiguousarray(rows).reshape(-1))
         columns = {LOGITS: values if binary else pa.FixedSizeListArray.from_arrays(values, rows.shape[1])}
         options = replace(options, logits=LOGITS, label=LABEL, binary=binary)
@@ -64,11 +64,11 @@ def array_source(scores: Any, labels: Any, options: DumpOptions, groups: pa.Arra
         yield Source(part.path, options, spools={part.path: part})
 
 
-def warn_of_probabilities(rows: Array, largest: Floats | None, levels: int) -> None:
-    """Warn the caller so many levels up when rows that are taken for logits look like something else."""
+def warn_of_probabilities(rows: Array, largest: Floats | None = None) -> None:
+    """Warn the user, who is five calls up, when rows that are taken for logits look like something else."""
     kind = ScoreLook.of(rows, largest).kind()
     if kind != "logits":
-        warnings.warn(f"{DOUBTS[kind][0]}, but the rejector was made for logits", DrrejWarning, stacklevel=levels)
+        warnings.warn(f"{DOUBTS[kind][0]}, but the rejector was made for logits", DrrejWarning, stacklevel=5)
 
 
 def as_columns(scores: Any) -> Array:

@@ -12,21 +12,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from msgspec.structs import replace
 
-from drrej.api.arrays import (
-    CORRECT,
-    GROUP,
-    Array,
-    array_source,
-    as_columns,
-    as_groups,
-    as_labels,
-    as_names,
-    as_scores,
-    check_length,
-    frame_pattern,
-    matched,
-    score_names,
-)
+from drrej.api import arrays
+from drrej.api.arrays import CORRECT, as_columns, as_scores, matched
 from drrej.api.rejector import Rejector
 from drrej.api.report import tell
 from drrej.core.calibrators import CalibratorName
@@ -148,32 +135,32 @@ def fit_rejector(
     _check_numbers(alpha=alpha, lam=lam, floor=floor)
     if fresh is not None and rule.confidence is None:
         raise OptionError("`fresh` requires `confidence`: a guarantee needs rows that nothing else has seen")
-    columns = frame_pattern(scores) if classes is None and correct is None else None
+    columns = arrays.frame_pattern(scores) if classes is None and correct is None else None
     options = DumpOptions(
-        input=input, classes=as_names(classes), logits=columns, normalize=normalize, model=target.get("model")
+        input=input, classes=arrays.as_names(classes), logits=columns, normalize=normalize, model=target.get("model")
     )
     if correct is not None:
-        options = replace(options, score=score_names(scores), correct=CORRECT, lower_is_better=lower_is_better)
+        options = replace(options, score=arrays.score_names(scores), correct=CORRECT, lower_is_better=lower_is_better)
         labels = correct
-    groups = None if target.get("groups") is None else as_groups(target["groups"])
+    groups = None if target.get("groups") is None else arrays.as_groups(target["groups"])
     if groups is not None and rule.confidence is None:
         raise OptionError("`groups` requires `confidence`: it tells rows with the same scores apart")
-    example = None if groups is None else GROUP
+    example = None if groups is None else arrays.GROUP
     first, second = (scores, labels), fresh
     if rule.confidence is not None and fresh is None:
         rows = as_scores(matched(scores, options.classes, columns)) if correct is None else as_columns(scores)
-        marks = as_labels(labels)
+        marks = arrays.as_labels(labels)
         chosen = _certifying(rows, marks, groups, input == "probs", by_place=correct is not None)
         first, second = ((rows[part], marks.filter(pa.array(part))) for part in (~chosen, chosen))
         groups = None if groups is None else groups.filter(pa.array(chosen))
-    with array_source(*first, options) as source:
+    with arrays.array_source(*first, options) as source:
         start = calibrate(source, CalibrateOptions(floor=floor, calibrator=calibrator))
         start = replace(start, columns=replace(start.columns, logits=columns or start.columns.logits))
         fitted, cautions = fit(source, start, RatioOptions(alpha, lam, loss)), source.cautions
         if second is None:
             found = choose_threshold(source, fitted, rule)
     if second is not None:
-        with array_source(*second, options, groups) as source:
+        with arrays.array_source(*second, options, groups) as source:
             chosen_on = ThresholdOptions(known_fresh=fresh is None, group=example)
             found = choose_threshold(source, fitted, rule, chosen_on)
     tell([*cautions, *calibration_warnings(start.need_calibration()), found.caution, vacuous_words(found.rejector)])
@@ -181,13 +168,13 @@ def fit_rejector(
 
 
 def _certifying(
-    rows: Array, labels: pa.Array, groups: pa.Array | None, probabilities: bool, by_place: bool
+    rows: arrays.Array, labels: pa.Array, groups: pa.Array | None, probabilities: bool, by_place: bool
 ) -> Booleans:
     """The rows that do not fit, chosen by their groups or by what they hold, so that copies of a row stay together.
 
     Scores of any kind tie by nature: such rows go by their place.
     """
-    check_length(rows, labels, LABEL)
+    arrays.check_length(rows, labels, LABEL)
     if len(rows) < 2:
         raise OptionError("`confidence` needs more rows: some fit, the others choose the threshold")
     if groups is None and by_place:
@@ -202,7 +189,7 @@ def _certifying(
                 "kNN, pass `groups=range(len(scores))`"
             )
     else:
-        check_length(rows, groups, GROUP)
+        arrays.check_length(rows, groups, arrays.GROUP)
         keys = mixed(pc.rank(groups, tiebreaker="dense").to_numpy())
     chosen: Booleans = keys > np.sort(keys)[max(1, round(fit_share(keys.size) * keys.size)) - 1]
     return chosen

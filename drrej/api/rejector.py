@@ -24,7 +24,6 @@ from drrej.errors import OptionError, RejectorError
 
 if TYPE_CHECKING:
     from drrej.api.report import Gates, Report
-    from drrej.data.dump import Block
     from drrej.pipeline.evaluate import EvaluateOptions
     from drrej.pipeline.score import Scored
 
@@ -81,7 +80,7 @@ class Rejector(Document, frozen=True):
     def score(self, scores: Any) -> ScoredArrays:
         """Prediction, loss, ratio and decision of each row; predictions are class names if there are any."""
         prediction, loss, rejected = self._decided(scores)
-        return ScoredArrays(self._named(prediction), loss, self.need_ratio().density.ratio(loss), rejected)
+        return ScoredArrays(self._titles[prediction], loss, self.need_ratio().density.ratio(loss), rejected)
 
     def reject(self, scores: Any) -> Booleans:
         """Which rows are rejected (rows,).
@@ -96,14 +95,12 @@ class Rejector(Document, frozen=True):
     def predict(self, scores: Any) -> tuple[Array, Booleans]:
         """The prediction of each row (rows,), and whether it is rejected (rows,)."""
         prediction, _, rejected = self._decided(scores)
-        return self._named(prediction), rejected
-
-    def _named(self, prediction: Integers) -> Array:
-        return prediction if self.class_names is None else self._names[prediction]
+        return self._titles[prediction], rejected
 
     @cached_property
-    def _names(self) -> Array:
-        return np.array(self.class_names)
+    def _titles(self) -> Array:
+        """What each class is called: its name, or its number."""
+        return np.arange(self.classes) if self.class_names is None else np.array(self.class_names)
 
     @cached_property
     def _cutoffs(self) -> list[float] | None:
@@ -144,7 +141,7 @@ class Rejector(Document, frozen=True):
                 pass
             else:
                 if look and largest <= 1.0 + 1e-6:
-                    warn_of_probabilities(rows, None, levels=5)
+                    warn_of_probabilities(rows)
                 place, loss = ratio.loss.of(row, {})
                 return np.array([place]), np.array([loss]), np.array([not loss < cutoffs[place]])
         after = needs if scale is None else None  # what it ranks by is all that is needed
@@ -152,7 +149,7 @@ class Rejector(Document, frozen=True):
         if not np.isfinite(before.largest).all():
             return None
         if look and (50 * np.count_nonzero(before.largest <= 1.0 + 1e-6) >= len(rows) or logits[0].min() >= 0):
-            warn_of_probabilities(rows, before.largest, levels=5)
+            warn_of_probabilities(rows, before.largest)
         prediction, loss = ratio.loss.of(calibrated, {})
         return prediction, loss, ~(loss < np.array(cutoffs)[prediction])
 
@@ -175,8 +172,7 @@ class Rejector(Document, frozen=True):
 
     def _columns(self, scores: Any, of_rows: Callable[[Scored], dict[str, Array]]) -> dict[str, Array]:
         """Columns that a function makes of the rows, by the way of files."""
-        from drrej.engines.protocol import Pass
-        from drrej.pipeline.collect import collect
+        from drrej.pipeline.collect import collect_scored
         from drrej.pipeline.score import Scorer
 
         self.need_threshold()
@@ -190,12 +186,7 @@ class Rejector(Document, frozen=True):
             return {name: column[:0] for name, column in one.items()}
         with array_source(scores, None, options_of(self)) as source:
             dump = source.open(self, labelled=False)
-            scorer = Scorer(self, dump)
-
-            def of_block(block: Block) -> dict[str, Array]:
-                return of_rows(scorer(block))
-
-            return collect(source, dump, of_block, Pass("scoring", labelled=False))
+            return collect_scored(source, dump, Scorer(self, dump), of_rows, "scoring", labelled=False)
 
     def evaluate(
         self,

@@ -195,17 +195,10 @@ def main() -> Never:
         gc.freeze()  # what is left is not worth looking through on the way out
     except (KeyboardInterrupt, SystemExit):
         code = [INTERRUPTED, *_stopped][-1]
-    if code in (INTERRUPTED, *_stopped):
-        _leave(code)
-    sys.exit(code)
-
-
-def _leave(code: int) -> Never:
-    """End at once, after what was registered for the end.
-
-    Threads that were broken off may be in the midst of Arrow's work. When one of them comes back during Python's own
-    end, that aborts the process.
-    """
+    if code not in (INTERRUPTED, *_stopped):
+        sys.exit(code)
+    # Threads that were broken off may be in the midst of Arrow's work. When one of them comes back during Python's own
+    # end, that aborts the process: so it ends at once, after what was registered for the end.
     with contextlib.suppress(BaseException):  # another signal
         atexit._run_exitfuncs()
         sys.stderr.flush()
@@ -231,7 +224,11 @@ def execute(arguments: Sequence[str] | None = None) -> int:
 
 def _run(arguments: list[str]) -> int:
     try:
-        _check_date()
+        epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
+        if not epoch:
+            os.environ.pop("SOURCE_DATE_EPOCH", None)
+        elif not epoch.isdecimal():  # libraries fail on it when they are loaded
+            raise OptionError(f"SOURCE_DATE_EPOCH={epoch}: it must be seconds since 1970, as a whole number")
         result = application()(arguments or ["--help"], standalone_mode=False, prog_name="drrej")
         return (result if isinstance(result, int) else 0) if arguments else 2
     except typer.Exit as exit_:
@@ -249,15 +246,6 @@ def _run(arguments: list[str]) -> int:
         if os.environ.get("DRREJ_DEBUG"):
             raise
         return _explain(error, arguments)
-
-
-def _check_date() -> None:
-    """Raise about a date that libraries fail on when they are loaded; one that is empty is none."""
-    epoch = os.environ.get("SOURCE_DATE_EPOCH", "")
-    if not epoch:
-        os.environ.pop("SOURCE_DATE_EPOCH", None)
-    elif not epoch.isdecimal():
-        raise OptionError(f"SOURCE_DATE_EPOCH={epoch}: it must be seconds since 1970, as a whole number")
 
 
 def _explain(error: Exception, arguments: list[str]) -> int:

@@ -16,7 +16,7 @@ from drrej.data.problems import redacted
 from drrej.errors import OptionError, printable
 
 if TYPE_CHECKING:
-    from drrej.documents.rejector import Calibration, Rejector
+    from drrej.documents.rejector import Rejector
     from drrej.pipeline.source import Source
 
 
@@ -33,6 +33,7 @@ def calibrate(
     drrej calibrate val.parquet | drrej fit val.parquet -r -
 
     """
+    from drrej.documents.words import calibration_warnings
     from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.calibrate import calibrate as step
 
@@ -42,15 +43,8 @@ def calibrate(
         file.write_text(rejector.to_json())
         file.commit()
     say_notes(source, engine.quiet, rejector.floor)
-    warn_calibration(rejector.need_calibration(), engine.quiet)
-
-
-def warn_calibration(calibration: Calibration, quiet: bool) -> None:
-    """Tell what is odd about a calibration."""
-    from drrej.documents.words import calibration_warnings
-
-    for words in calibration_warnings(calibration):
-        warn(words, quiet)
+    for words in calibration_warnings(rejector.need_calibration()):
+        warn(words, engine.quiet)
 
 
 class StartOptions(Options):

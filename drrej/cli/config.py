@@ -96,7 +96,12 @@ def settings(context: Any, command: str, given: Collection[str] = ()) -> dict[st
         return {}
     known, commands = configurable(context), context.command.list_commands(context)
     layers = [_of_file(path, found, command, commands, known) for path, found in files.items()]
-    layers.append(_of_variables(variables, command, known))
+    layers.append({})
+    for variable in variables:
+        name = _parameter(variable.removeprefix(PREFIX).lower())
+        values = _values(variable, name, os.environ[variable], known, text=True)
+        if command in values:
+            layers[-1][name] = values[command], variable
     panels = {name: str(takers[command].default.rich_help_panel) for name, takers in known.items() if command in takers}
     rules = {name for name, panel in panels.items() if panel.startswith(_RULE)}
     merged: dict[str, Any] = {}
@@ -107,14 +112,6 @@ def settings(context: Any, command: str, given: Collection[str] = ()) -> dict[st
     return {name: setting for name, setting in merged.items() if name not in given}
 
 
-def _kind(name: str, parameter: inspect.Parameter) -> Any:
-    """The type of the value of an option that is given."""
-    kind = parameter.annotation
-    if NoneType in get_args(kind):
-        kind = Union[tuple(each for each in get_args(kind) if each is not NoneType)]  # noqa: UP007 - of a tuple
-    return float | list[str] if name in _BY_CLASS and kind == list[str] else kind
-
-
 def _values(where: str, key: str, value: Any, known: _Known, text: bool = False) -> dict[str, Any]:
     """The value of a key for each of the commands that take it; one of them must. A variable's value is a `text`."""
     name, values = _parameter(key), {}
@@ -122,7 +119,10 @@ def _values(where: str, key: str, value: Any, known: _Known, text: bool = False)
         near = _instead(name, [key_of(each) for each in known])
         raise OptionError(f"{where}: there is no option of this name that can be configured{near}")
     for command, parameter in known[name].items():
-        kind = _kind(name, parameter)
+        kind = parameter.annotation
+        if NoneType in get_args(kind):
+            kind = Union[tuple(each for each in get_args(kind) if each is not NoneType)]  # noqa: UP007 - of a tuple
+        kind = float | list[str] if name in _BY_CLASS and kind == list[str] else kind
         is_list = text and list[str] in (kind, *get_args(kind))
         with suppress(ValidationError):
             lines = [line for line in value.splitlines() if line.strip()] if is_list else value
@@ -130,16 +130,6 @@ def _values(where: str, key: str, value: Any, known: _Known, text: bool = False)
     if not values:
         raise OptionError(f"{where} must be {_WORDS.get(kind) or ' or '.join(get_args(kind))}, not {value!r}")
     return values
-
-
-def _of_variables(variables: list[str], command: str, known: _Known) -> dict[str, Setting]:
-    found = {}
-    for variable in variables:
-        name = _parameter(variable.removeprefix(PREFIX).lower())
-        values = _values(variable, name, os.environ[variable], known, text=True)
-        if command in values:
-            found[name] = values[command], variable
-    return found
 
 
 def _of_file(path: Path, found: bool, command: str, commands: list[str], known: _Known) -> dict[str, Setting]:

@@ -65,16 +65,14 @@ def export(rejector: Annotated[str, typer.Argument(metavar="REJECTOR", hidden=Tr
         made = read_rejector(rejector, Source([]), "threshold")
         check_spared(options.append)
         rows, dialect = GOLDEN if options.golden is None else options.golden, options.dialect or "duckdb"
-        model = None if options.append is None else _model(options.append)
+        model = None
+        if options.append is not None:
+            try:
+                model = Path(options.append).read_bytes()
+            except OSError as error:
+                raise OptionError(f"--append {options.append}: it cannot be read ({error.strerror})") from None
         places[0].write_bytes(step(made, options.to, rows, options.scores, dialect, model))
         for place in places[1:]:
             place.write_text(golden_lines(made, rows))
         for place in places:
             place.commit()
-
-
-def _model(path: str) -> bytes:
-    try:
-        return Path(path).read_bytes()
-    except OSError as error:
-        raise OptionError(f"--append {path}: it cannot be read ({error.strerror})") from None

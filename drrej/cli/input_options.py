@@ -179,7 +179,18 @@ def read_rejector(path: str, source: Source, needs: Literal["calibration", "rati
     check_spared(path)
     where = "standard input" if path == STREAM else path
     try:
-        raw = _content(path)
+        if path == STREAM:
+            if sys.stdin is None:
+                raise RejectorError("standard input: it is closed; name a file with -r")
+            raw = sys.stdin.buffer.read()
+        elif "://" in path:
+            import pyarrow.fs as pafs
+
+            filesystem, key = pafs.FileSystem.from_uri(path)
+            with filesystem.open_input_stream(key) as stream:
+                raw = bytes(stream.read())
+        else:
+            raw = Path(path).read_bytes()
     except OSError as error:
         reason = error.strerror or " ".join(str(error).split())[:300]
         raise RejectorError(f"{path}: cannot be read ({reason})") from None
@@ -192,17 +203,3 @@ def read_rejector(path: str, source: Source, needs: Literal["calibration", "rati
     except RejectorError as error:
         raise RejectorError(f"{where}: {error}") from None
     return rejector
-
-
-def _content(path: str) -> bytes:
-    if path == STREAM and sys.stdin is None:
-        raise RejectorError("standard input: it is closed; name a file with -r")
-    if path == STREAM:
-        return sys.stdin.buffer.read()
-    if "://" not in path:
-        return Path(path).read_bytes()
-    import pyarrow.fs as pafs
-
-    filesystem, key = pafs.FileSystem.from_uri(path)
-    with filesystem.open_input_stream(key) as stream:
-        return bytes(stream.read())

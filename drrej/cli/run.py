@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 from msgspec.structs import replace
 
-from drrej.cli.build import StartOptions, ThresholdFiles, check_table, warn_calibration
+from drrej.cli.build import StartOptions, ThresholdFiles, check_table
 from drrej.cli.console import say_notes, warn
 from drrej.cli.input_options import MaskInput, OptionalDumps, check_one_stdin, check_spared, names_of
 from drrej.cli.options import (
@@ -125,7 +125,7 @@ class RecipeOptions(CalibrationOptions, ObjectiveOptions, RuleOptions):
         fitted = fit(rows.fit, start, ratio)
         group = None if divided is None else divided.group
         options = ThresholdOptions(self.cutoff_by, self.allow_reuse, divided is not None, group)
-        if rows.fresh and self.confidence is None and no_sample is None:
+        if rows.choose is not rows.fit and self.confidence is None and no_sample is None:
             return certify_if_possible(rows.choose, fitted, rule, options, table)
         why_not = no_sample if self.confidence is None and rule.can_be_certified else None
         return replace(choose_threshold(rows.choose, fitted, rule, options, table), why_not=why_not)
@@ -223,17 +223,11 @@ def run(
     if not wanted.pictures:
         page = os.path.join(files.output, FILES[-1])
         last.insert(1, ("Page", f"pip install 'drrej[plot]' to write {page} too"))
-    heading = f"drrej run \N{MIDDLE DOT} {_rows_words(files, dumps, used, found.rejector.need_ratio().rows, made.rows)}"
+    rows = rows_words(dumps or files.val or [], sum(used.shares) or found.rejector.need_ratio().rows)
+    if files.test:
+        rows += f" \N{RIGHTWARDS ARROW} {rows_words(files.test, made.rows)}"
+    heading = f"drrej run \N{MIDDLE DOT} {rows}"
     finish(made, shown(made, files.format, files.verbose, heading, last), engine.quiet, and_target=True)
-
-
-def _rows_words(files: RunFiles, dumps: list[str] | None, rows: RunRows, fitted: int, tested: int) -> str:
-    """Which rows the rejector was made on, and which it was tested on."""
-    divided = sum(rows.shares)
-    if dumps:
-        return rows_words(dumps, divided)
-    made = rows_words(files.val or [], divided or fitted)
-    return f"{made} \N{RIGHTWARDS ARROW} {rows_words(files.test or [], tested)}"
 
 
 def _can_draw(report: ReportOptions) -> bool:
@@ -266,6 +260,7 @@ def _write(files: Mapping[str, OutputFile], found: ChosenThreshold, report: Repo
 
 def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, quiet: bool) -> None:
     """What there is to say of the rows and of the rejector that was made on them."""
+    from drrej.documents.words import calibration_warnings
     from drrej.pipeline.split import SplitPart
     from drrej.pipeline.threshold import uncertified_words
 
@@ -276,15 +271,20 @@ def _warn(rows: RunRows, found: ChosenThreshold, divided: SplitOptions | None, q
             f"the guarantee assumes independent rows, but those of one '{part.group}' may be alike; then it holds "
             "less often than it says"
         )
-    elif not rows.fresh and rule.kind in ("accuracy", "risk", "mean-cost", "promises"):
+    elif rows.choose is rows.fit and rule.kind in ("accuracy", "risk", "mean-cost", "promises"):
         no_promise = (
             f"{rule.asked} describes the rows it was chosen on, which the fit has seen; for a "
             "guarantee on new rows give --split 60,40, or fresh rows with --choose"
         )
     if divided is not None:
-        warn(_division_words(rows, divided), quiet, "note")
-    warn_calibration(found.rejector.need_calibration(), quiet)
-    for words in (found.caution, found.why_not, no_promise, uncertified_words(found.rejector)):
+        counts, tasks = rows.shares, ["calibrate", "fit", "choose", "test"]
+        tasks = ["calibrate and fit", "choose", "test"] if len(rows.sources) == 3 else tasks
+        said = ", ".join(f"{count} to {task}" for count, task in zip(counts, tasks, strict=False))
+        how = "by their content" if rows.fit.options.score is None else "by their place"
+        how = how if divided.group is None else f"by '{divided.group}'"
+        warn(f"{sum(counts)} rows are divided {how}: {said}", quiet, "note")
+    odd = calibration_warnings(found.rejector.need_calibration())
+    for words in (*odd, found.caution, found.why_not, no_promise, uncertified_words(found.rejector)):
         warn(words, quiet)
     say_notes(rows.calibrate, quiet, found.rejector.floor, rows.sources[1:])
 
@@ -296,11 +296,6 @@ class RunRows(NamedTuple):
     fit: Source
     choose: Source
     test: Source
-
-    @property
-    def fresh(self) -> bool:
-        """Whether the rows to choose on were not fitted on."""
-        return self.choose is not self.fit
 
     @property
     def sources(self) -> list[Source]:
@@ -322,14 +317,3 @@ def run_rows(sources: Sequence[Source], options: SplitOptions | None) -> RunRows
         return RunRows(first, first, others[1] if len(others) > 1 else first, others[0])
     parts = [*split(first, options), *others]
     return RunRows(parts[0], *parts[-3:])
-
-
-def _division_words(rows: RunRows, options: SplitOptions) -> str:
-    counts = rows.shares
-    tasks = (
-        ["calibrate and fit", "choose", "test"] if len(rows.sources) == 3 else ["calibrate", "fit", "choose", "test"]
-    )
-    said = ", ".join(f"{count} to {task}" for count, task in zip(counts, tasks, strict=False))
-    how = "by their content" if options.group is None else f"by '{options.group}'"
-    how = "by their place" if options.group is None and rows.sources[0].options.score is not None else how
-    return f"{sum(counts)} rows are divided {how}: {said}"

@@ -124,6 +124,11 @@ class Ratio(Stored, frozen=True, kw_only=True, dict=True):
         return kind(**parts or ({"name": self.loss_name} if kind is PlainLoss else {}))
 
     @property
+    def drift_reference(self) -> tuple[float, ...]:
+        """Quantiles of the loss by which drift is looked for."""
+        return self.loss_quantiles if self.drift_quantiles is None else self.drift_quantiles
+
+    @property
     def density(self) -> DensityRatio:
         """The ratio as a function of losses."""
         return DensityRatio(self.alpha, self.lam, self.log_max_ratio, self.min_loss)

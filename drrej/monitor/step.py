@@ -163,12 +163,10 @@ def _with_batch(
         drift = None
         if settings.drift:  # the bins of the losses of the fit, and their counts where these are known
             ratio = rejector.need_ratio()
-            edges, counts = stored_bins(ratio.drift_quantiles or ratio.loss_quantiles, ratio.rows)
+            edges, counts = stored_bins(ratio.drift_reference, ratio.rows)
             drift = LossDrift.start(edges, [0] * (len(edges) + 1) if counts is None else counts)
         alarms, old_predictions, old_groups, batches, earlier = (), None, None, (), None
-    batch, columns = count_batch(
-        source, rejector, options.on_unseen_group, drift is not None, settings.by, before, options.audited
-    )
+    batch, columns = count_batch(source, rejector, options, drift is not None, settings.by, before)
     batch = replace(batch, name=_name(source, state, options.batch))
     _check_new(batch, state, before, columns.get("looked up"))
     accepted = columns["accepted"]
@@ -287,7 +285,7 @@ def _with_late_labels(
             f"`late={late}`: {batch.labels} labels of this batch have already been counted; give all labels of a "
             "batch at once"
         )
-    counts, _ = count_batch(source, rejector, options.on_unseen_group, audit=options.audited)
+    counts, _ = count_batch(source, rejector, options)
     if counts.fingerprint != batch.fingerprint:
         raise MonitorError(f"`late={late}`: these are not the rows of that batch (its {counts.rows} rows differ)")
     if not counts.labels:
@@ -310,25 +308,24 @@ MOST_PARTS = 2000
 def count_batch(
     source: Source,
     rejector: Rejector,
-    on_unseen_group: OnUnseen = "error",
+    options: MonitorOptions,
     drift: bool = False,
     by: str | None = None,
     before: Fingerprint | None = None,
-    audit: bool = False,
 ) -> tuple[Batch, dict[str, Any]]:
     """A batch that has no name yet, and its columns: losses if `drift` is looked for, groups `by` a column.
 
-    Labels count where the dump or the file of labels has them; those of an `audit` so that each predicted class, or
+    Labels count where the dump or the file of labels has them; those of an audit so that each predicted class, or
     group with a cutoff of its own, has its share of the accepted rows. `before` looks for rows of the batch before.
     """
     if not rejector.has_classes:
         raise OptionError("a monitor watches predictions of classes; the rejector is for a regression")
-    if audit:
+    if options.audited:
         source = replace(source, options=replace(source.options, on_missing_label="skip"))
     dump, labelled = _open(source, rejector)
-    scorer = Scorer(rejector, dump, on_unseen=on_unseen_group)
+    scorer = Scorer(rejector, dump, on_unseen=options.on_unseen_group)
     grouping = None if by is None else Grouping(by, rejector, dump)
-    parted = drawn_by(rejector) if audit else None
+    parted = drawn_by(rejector) if options.audited else None
     drawn = None if parted is None else Grouping(parted, rejector, dump)
 
     def of_rows(scored: Scored) -> dict[str, Any]:
@@ -350,7 +347,7 @@ def count_batch(
         doubt = swapped(label, prediction, rejector.class_titles)
         doubt = inverted(label != prediction, accepted[truth]) if rejector.is_scored else doubt
         source.cautions[:] = [] if doubt is None else [doubt]
-    if audit:
+    if options.audited:
         parts, names = columns["prediction"], list(rejector.class_titles)
         if drawn is not None:
             parts, names = numbered(columns["drawn by"])

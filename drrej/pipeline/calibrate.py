@@ -11,18 +11,8 @@ from typing import Any, TypeVar, get_args
 import numpy as np
 from msgspec import Struct
 
+from drrej.core import calibrators
 from drrej.core.calibration import CalibrationTally, calibration_tallies
-from drrej.core.calibrators import (
-    IDENTITY,
-    MOST_CLASSES,
-    Calibrator,
-    CalibratorName,
-    Temperature,
-    choose_calibrator,
-    fit_temperature,
-    fit_vector,
-    held_out_nll,
-)
 from drrej.core.confidence import SCORE_CALIBRATORS, choose_score_map, doubts_about
 from drrej.core.inputs import HALF_PRECISION, Positives, are_log_probabilities, choose_floor, floored_logits
 from drrej.core.reuse import Sketch, key_limit
@@ -33,17 +23,9 @@ from drrej.documents.rejector import BeforeAfter, Calibration, Rejector
 from drrej.engines import protocol
 from drrej.engines.protocol import Pass
 from drrej.errors import DumpError, OptionError
+from drrej.pipeline import score
 from drrej.pipeline.collect import collect
 from drrej.pipeline.figures import swapped
-from drrej.pipeline.score import (
-    check_floor,
-    checked_scores,
-    coarse_row_keys,
-    logits_of,
-    probabilities_of,
-    row_keys,
-    without_rows,
-)
 from drrej.pipeline.source import Source, without_bad_files
 
 T = TypeVar("T")
@@ -74,11 +56,11 @@ class CalibrateOptions(Struct, frozen=True):
     precision: Precision = "auto"
     memory: int | None = None
     floor: float | None = None
-    calibrator: CalibratorName | None = None
+    calibrator: calibrators.CalibratorName | None = None
 
     def __post_init__(self) -> None:
-        if self.calibrator not in (None, *get_args(CalibratorName)):
-            names = ", ".join(get_args(CalibratorName))
+        if self.calibrator not in (None, *get_args(calibrators.CalibratorName)):
+            names = ", ".join(get_args(calibrators.CalibratorName))
             raise OptionError(f"`calibrator={self.calibrator}`: it must be one of {names}")
 
 
@@ -95,16 +77,16 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     options = options or CalibrateOptions()
     precision = options.precision
     dump = source.open(None, labelled=True)
-    check_floor(options.floor, dump)
+    score.check_floor(options.floor, dump)
     if dump.input == "scores":
         return _calibrate_scores(source, dump, options)
     if options.calibrator in ("logistic", "isotonic"):
         raise OptionError(f"`calibrator={options.calibrator}` is for scores of any kind, `score=COL`, not for logits")
     if options.calibrator == "beta" and dump.classes != 2:
         raise OptionError(f"`calibrator=beta` is for two classes, here are {dump.classes}; use `calibrator=vector`")
-    if options.calibrator == "vector" and dump.classes > MOST_CLASSES:
+    if options.calibrator == "vector" and dump.classes > calibrators.MOST_CLASSES:
         raise OptionError(
-            f"`calibrator=vector` is for at most {MOST_CLASSES} classes, here are {dump.classes}; "
+            f"`calibrator=vector` is for at most {calibrators.MOST_CLASSES} classes, here are {dump.classes}; "
             "use `calibrator=temperature`"
         )
     skip_bad_rows, share = dump.options.on_bad_row == "skip", SAMPLE_LOGITS / (dump.rows * dump.classes)
@@ -126,23 +108,23 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     def each(function: OfRows[T]) -> Iterator[T]:
         def of_block(block: Block) -> T:
             assert block.labels is not None
-            logits = logits_of(block, floor)
+            logits = score.logits_of(block, floor)
             if skip_bad_rows and (not block.check_largest(np.max(logits, axis=1)) or block.bad.any()):
-                logits = without_rows(logits, block.bad)  # they are left out; else the first pass has found none
+                logits = score.without_rows(logits, block.bad)  # they are left out; else the first pass has found none
             return function(logits, block.labels)
 
         return protocol.map_blocks(dump, of_block, Pass("calibrating", labelled=True), engine)
 
     whole = (lambda function: reduce(add, each(function))) if share < 1 else None
-    fit = fit_temperature(of_sample, whole, precision)
+    fit = calibrators.fit_temperature(of_sample, whole, precision)
     vector, converged = None, fit.converged
     name: str = options.calibrator or "temperature"
     if name == "auto":
-        nll = held_out_nll(scores, labels, precision)
-        name = choose_calibrator(nll) if nll else "temperature"
+        nll = calibrators.held_out_nll(scores, labels, precision)
+        name = calibrators.choose_calibrator(nll) if nll else "temperature"
     if name != "temperature":
-        vector, converged = fit_vector(of_sample, whole, fit.temperature, dump.classes, precision)
-    tally = partial(_tally, vector or Temperature(fit.temperature), precision=precision)
+        vector, converged = calibrators.fit_vector(of_sample, whole, fit.temperature, dump.classes, precision)
+    tally = partial(_tally, vector or calibrators.Temperature(fit.temperature), precision=precision)
     was, now = before.figures, sum(each(tally), CalibrationTally()).figures
     return source.new_rejector(dump, precision).with_sections(
         Calibration(
@@ -169,7 +151,7 @@ def _calibrate_scores(source: Source, dump: Dump, options: CalibrateOptions) -> 
         raise OptionError(f"`calibrator={name}` is for logits; a score has one of {known}, or auto")
 
     def of_block(block: Block) -> dict[str, Any]:
-        keys = Sketch.of(row_keys(block), coarse_row_keys(block))
+        keys = Sketch.of(score.row_keys(block), score.coarse_row_keys(block))
         return {"score": block.scores, "wrong": block.labels != 0, "sketch": keys}
 
     rows = collect(source, dump, of_block, Pass("calibrating", labelled=True), calibrating=True)
@@ -203,23 +185,28 @@ def _first_look(block: Block, precision: Precision, limit: np.uint64) -> dict[st
     labels, positives = block.labels, Positives()
     assert labels is not None
     if block.input == "logits":
-        stored = logits = logits_of(block)
+        stored = logits = score.logits_of(block)
     else:
-        stored = probabilities_of(block)
+        stored = score.probabilities_of(block)
         positives = Positives.of(stored)
         logits = floored_logits(stored, 0.0)
-    rows, _ = checked_scores(block, logits, IDENTITY, _FIGURES, precision)
+    rows, _ = score.checked_scores(block, logits, calibrators.IDENTITY, _FIGURES, precision)
     if block.input == "logits":
         impossible = np.flatnonzero(np.isneginf(rows.label_gaps(labels)) & ~block.bad)
         remedy = "the NLL is infinite for every temperature; drop or fix them"
         if impossible.size and are_log_probabilities(block.scores[impossible]).all():
             remedy = "these are log-probabilities: pass `input=log-probs`, and 0 gets a floor"
         block.report(impossible, "-inf at the label's class", remedy, usable=True)
-    keys = row_keys(block, rows)
+    keys = score.row_keys(block, rows)
     chosen = np.flatnonzero(keys <= limit)
     sample = {"scores": [stored[chosen]], "labels": [labels[chosen]]}
     (before,) = calibration_tallies(rows, labels, None)
-    return {"before": before, "sketch": Sketch.of(keys, coarse_row_keys(block, rows)), "positives": positives, **sample}
+    return {
+        "before": before,
+        "sketch": Sketch.of(keys, score.coarse_row_keys(block, rows)),
+        "positives": positives,
+        **sample,
+    }
 
 
 def _chosen_floor(probabilities: AnyFloats, labels: Integers, positives: Positives) -> float:
@@ -235,14 +222,16 @@ def _chosen_floor(probabilities: AnyFloats, labels: Integers, positives: Positiv
         if not positives.zeros and positives.smallest >= HALF_PRECISION:
             return 0.0
         logits = floored_logits(probabilities, floor)
-        fit = fit_temperature(lambda function: function(logits, labels), None, "float64")
-        mean = _tally(Temperature(fit.temperature), logits, labels, "float64").figures["nll"]
+        fit = calibrators.fit_temperature(lambda function: function(logits, labels), None, "float64")
+        mean = _tally(calibrators.Temperature(fit.temperature), logits, labels, "float64").figures["nll"]
         return math.inf if mean is None else mean
 
     return choose_floor(nll, labels.size, classes, positives.smallest)
 
 
-def _tally(calibrator: Calibrator, logits: AnyFloats, labels: Integers, precision: Precision) -> CalibrationTally:
+def _tally(
+    calibrator: calibrators.Calibrator, logits: AnyFloats, labels: Integers, precision: Precision
+) -> CalibrationTally:
     """Calibration figures under a calibrator."""
     calibrated, _ = calibrator.scores(logits, _FIGURES, precision)
     return calibration_tallies(calibrated, labels, None)[0]

@@ -67,11 +67,6 @@ class CascadeOptions(Struct, frozen=True):
         if self.review_cost is not None:
             _check_cost(self.review_cost, "`review_cost`")
 
-    @property
-    def risk(self) -> float:
-        """The largest share of wrong answers."""
-        return Rule("accuracy", self.accuracy).risk
-
 
 class CascadeResult(Struct, frozen=True):
     """The report, a finished rejector for each stage that passes rows on, and the answer to each row of the report."""
@@ -89,7 +84,13 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
     >>> found.chosen.stages, found.chosen.cost  # the same model twice: the cheap one will do
     (('s',), 1.0)
     """
-    _check(stages, options)
+    names, number = [stage.name for stage in stages], len(stages) + (options.review_cost is not None)
+    if len(set(names)) < len(names):
+        raise OptionError(f"`stage={next(name for name in names if names.count(name) > 1)}`: the name occurs twice")
+    if number < 2:
+        raise OptionError("a cascade needs two stages or more; give another `stage`, or `review_cost`")
+    if number > MOST_STAGES:
+        raise OptionError(f"`stage`: a cascade has at most {MOST_STAGES} stages, with that of reviews")
     if options.confidence is None:
         designed = chosen_on = [stage.source for stage in stages]
     else:
@@ -103,11 +104,11 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
         costs[REVIEW] = options.review_cost
     design = _answers_of_all(designed, fitted, list(costs), options.key)
     fresh = design if chosen_on is designed else _answers_of_all(chosen_on, fitted, list(costs), options.key)
-    rows = _rows(fresh)
+    rows, risk = _rows(fresh), Rule("accuracy", options.accuracy).risk
     if options.confidence is None:
-        chosen, frontier = cheapest(rows, list(costs.values()), options.risk)
+        chosen, frontier = cheapest(rows, list(costs.values()), risk)
     else:
-        chosen, frontier = certified(_rows(design), rows, list(costs.values()), options.risk, options.confidence)
+        chosen, frontier = certified(_rows(design), rows, list(costs.values()), risk, options.confidence)
     rejectors = {
         name: choose_threshold(source, rejector, Rule("max-loss", cutoff)).rejector
         for name, source, rejector, cutoff in zip(costs, designed, fitted, chosen.plan, strict=False)
@@ -118,16 +119,6 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
     if fitted[0].is_scored:
         routing = routing.drop_columns(["prediction", "label"])
     return CascadeResult(report, rejectors, routing)
-
-
-def _check(stages: Sequence[Stage], options: CascadeOptions) -> None:
-    names = [stage.name for stage in stages]
-    if len(set(names)) < len(names):
-        raise OptionError(f"`stage={next(name for name in names if names.count(name) > 1)}`: the name occurs twice")
-    if len(stages) + (options.review_cost is not None) < 2:
-        raise OptionError("a cascade needs two stages or more; give another `stage`, or `review_cost`")
-    if len(stages) + (options.review_cost is not None) > MOST_STAGES:
-        raise OptionError(f"`stage`: a cascade has at most {MOST_STAGES} stages, with that of reviews")
 
 
 def _check_cost(cost: float, where: str) -> None:
@@ -169,7 +160,7 @@ def _report(
     fitting = {  # stages that keep the accuracy alone, for certain if that is asked for
         one.cost: name
         for name, one in zip(costs, single, strict=True)
-        if (one.risk if confidence is None else one.risk_bound(confidence)) <= options.risk
+        if (one.risk if confidence is None else one.risk_bound(confidence)) <= Rule("accuracy", options.accuracy).risk
     }
     least, point = min(fitting, default=0), _point(costs, found)
     return Cascade(

@@ -27,12 +27,12 @@ from drrej.core.types import Floats
 from drrej.data.dump import Block, Dump, RowFilter
 from drrej.data.labels import sortable_keys
 from drrej.documents.document import entries
-from drrej.documents.figures import Change, Point, Proportion
+from drrej.documents.figures import Change, Point, PointFigure, Proportion
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Difference, Outside, Report, ScoreRow
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of
-from drrej.pipeline.figures import accuracy_figure, accuracy_near, areas_of, coverage_curve, coverage_figure
+from drrej.pipeline.figures import accuracy_figure, areas_of, coverage_curve, coverage_figure
 from drrej.pipeline.score import OnUnseen, Scored, Scorer, check_columns
 from drrej.pipeline.source import Source
 
@@ -113,6 +113,7 @@ def score_rows(
     rows = []
     others = other_scores(columns)
     for name, curve in curves.items():
+        kept, errors = curve.reaching(accepted) if accepted else (0, 0)
         difference = None
         if name != "loss":
             change = order_difference(columns["loss"][order], others[name][order], right, len(others))
@@ -122,7 +123,7 @@ def score_rows(
                 score=name,
                 **areas_of(curve, intervals),
                 points={point.name: point.row(curve, intervals) for point in points},
-                accuracy=accuracy_near(curve, accepted),
+                accuracy=PointFigure(**proportion(kept - errors, kept), accepted=kept, errors=errors),
                 coverage_curve=coverage_curve(curve),
                 augrc_difference=difference,
             )

@@ -13,36 +13,22 @@ from msgspec.structs import asdict, replace
 from drrej._version import __version__
 from drrej.core.calibration import ClasswiseTally, calibration_tallies
 from drrej.core.curves import PER, Curve
-from drrej.core.drift import RatioSums
+from drrej.core.drift import RatioSums, loss_shift
 from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
 from drrej.core.reuse import LOOKED_AT, MOST_REPEATS, key_limit, repeated_rows
 from drrej.core.softmax import NOTHING
 from drrej.data.dump import Dump
 from drrej.documents.document import When
-from drrej.documents.figures import DEFAULT_POINTS, CoverageHere, Point, Proportion, Target
+from drrej.documents.figures import DEFAULT_POINTS, ClassCounts, CoverageHere, Point, Proportion, Target
 from drrej.documents.gates import Gate, check_gate, near, of_member
 from drrej.documents.rejector import Rejector
-from drrej.documents.report import RegressionReport, Report, Reviews, WorstClass, WorstGroup
+from drrej.documents.report import Drift, RegressionReport, Report, Reviews, WorstClass, WorstGroup
 from drrej.documents.words import accepted_scores
 from drrej.errors import GateError, OptionError
-from drrej.pipeline import compare, figures, pictures
+from drrej.pipeline import compare, figures, pictures, score
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.compare import BaselineDump, Rivals
-from drrej.pipeline.score import (
-    Grouping,
-    OnUnseen,
-    Scored,
-    Scorer,
-    check_columns,
-    copy_keys,
-    drawn_by,
-    judge_rows,
-    numbered,
-    residual_columns,
-    residual_of,
-    seen_rows,
-)
 from drrej.pipeline.source import Source, left_out, without_bad_files
 
 
@@ -71,7 +57,7 @@ class EvaluateOptions(Struct, frozen=True):
     """A column that is true for rows that belong to no class: these have a section of their own and no label."""
     ood_cost: float = 1.0
     """What it costs to accept such a row, as a multiple of an error."""
-    on_unseen_group: OnUnseen = "error"
+    on_unseen_group: score.OnUnseen = "error"
     on_bad_row: Literal["error", "reject", "skip"] = "error"
     baseline: Report | None = None
     baseline_dump: BaselineDump | None = None
@@ -171,7 +157,7 @@ def evaluate(
         options = replace(options, points=list(dict.fromkeys(named)))
     of_classes = source if options.ood is None else compare.rows_where(source, options.ood, ood=False)
     if options.audited:
-        by = drawn_by(rejector) or options.by
+        by = score.drawn_by(rejector) or options.by
         if options.by not in (None, by):
             raise OptionError(f"the audit was drawn by '{by}', as the cutoffs are; leave out `by={options.by}`")
         options = replace(options, by=by)
@@ -181,7 +167,8 @@ def evaluate(
     dump = of_classes.open(rejector, labelled=options.labels or options.audited)
     columns, sections = _columns(of_classes, dump, rejector, options)
     ratio, curve = rejector.need_ratio(), curve_of(columns["loss"], columns.get("wrong"))
-    moved = figures.drift_figure(curve_of(columns["drift"]) if "drift" in columns else curve, ratio)
+    drifted = curve_of(columns["drift"]) if "drift" in columns else curve
+    moved = Drift(**loss_shift(drifted, ratio.drift_reference, ratio.rows))
     sections |= {
         "unsure_order": figures.unsure_order(moved, ratio),
         "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
@@ -235,7 +222,7 @@ def evaluate_regression(
     prediction: str | None = None,
     target: str | None = None,
     gates: Sequence[Gate] = (),
-    on_unseen_group: OnUnseen = "error",
+    on_unseen_group: score.OnUnseen = "error",
 ) -> RegressionReport:
     """Report on a dump under a finished rejector; `mse` and `mae` stand for those of the accepted rows.
 
@@ -261,7 +248,7 @@ def evaluate_regression(
     known = rejector.columns
     named = {"prediction": prediction or known.prediction, "target": target or known.target}
     missing = "a regression is evaluated with `prediction=COL` and `target=COL`; `{}` is missing"
-    residual = residual_columns(dump, named, missing)
+    residual = score.residual_columns(dump, named, missing)
     options = EvaluateOptions(labels=False, on_unseen_group=on_unseen_group)
     columns, sections = _columns(source, dump, rejector, options, residual)
     report = RegressionReport(**sections, **figures.error_sections(columns, rejector.need_ratio().density))
@@ -307,26 +294,26 @@ def _columns(
     grouping = None
     if options.by is not None:
         named = replace(rejector, class_names=names)
-        grouping = Grouping(options.by, named, dump, files=True, truth=options.labels)
+        grouping = score.Grouping(options.by, named, dump, files=True, truth=options.labels)
     rivals, classwise, examples = options.rivals, options.classwise, options.examples
     rivals.check(dump)
-    check_columns(dump, [key] if key else [], "`join_on`")
-    check_columns(dump, examples or (), "`examples`")
-    check_columns(dump, [options.group] if options.group else [], "`group`")
+    score.check_columns(dump, [key] if key else [], "`join_on`")
+    score.check_columns(dump, examples or (), "`examples`")
+    score.check_columns(dump, [options.group] if options.group else [], "`group`")
     squares = frozenset({"squares"})
     needs, raw = (squares | rivals.needs, squares) if options.labels else (NOTHING, None)
-    scorer = Scorer(rejector, dump, on_unseen=options.on_unseen_group, needs=needs, raw=raw)
-    seen = {} if options.known_fresh else seen_rows(rejector)
+    scorer = score.Scorer(rejector, dump, on_unseen=options.on_unseen_group, needs=needs, raw=raw)
+    seen = {} if options.known_fresh else score.seen_rows(rejector)
     limit = key_limit(LOOKED_AT / dump.rows)
 
-    def of_rows(scored: Scored) -> dict[str, Any]:
+    def of_rows(scored: score.Scored) -> dict[str, Any]:
         block = scored.block
         columns: dict[str, Any] = {"loss": scored.loss, "accepted": scored.accepted, **scored.look_up(seen)}
         columns["ratio"] = RatioSums.of(rejector.need_ratio().density.log_ratio(scored.loss))
         if residual:
-            return columns | {"residual": residual_of(block, residual)}
+            return columns | {"residual": score.residual_of(block, residual)}
         if options.group is not None or not rejector.is_scored:  # scores of any kind tie by nature
-            columns["copies"] = [copy_keys(block, options.group, (scored.coarse <= limit) & ~block.bad)]
+            columns["copies"] = [score.copy_keys(block, options.group, (scored.coarse <= limit) & ~block.bad)]
         if scored.drift is not scored.loss:
             columns["drift"] = scored.drift
         if grouping is not None:
@@ -358,7 +345,7 @@ def _columns(
         "tau": threshold.tau,
         "cutoff": threshold.cutoff,
         "cutoff_by": threshold.by,
-        "seen_by": tuple(step for step, reuse in judge_rows(seen, columns).items() if reuse.reused) or None,
+        "seen_by": tuple(step for step, reuse in score.judge_rows(seen, columns).items() if reuse.reused) or None,
         "rows": int(accepted.size),
         "coverage": CoverageHere(**asdict(coverage), drop=threshold.coverage - (coverage.value or 0.0)),
         **source.models(rejector),
@@ -366,7 +353,7 @@ def _columns(
     }
 
 
-def _labelled_columns(scored: Scored, rivals: Rivals, classwise: bool) -> dict[str, Any]:
+def _labelled_columns(scored: score.Scored, rivals: Rivals, classwise: bool) -> dict[str, Any]:
     """What labels add; calibration is about the likeliest class, whatever the prediction, of rows that have a class."""
     labels, classes = scored.block.labels, scored.rejector.classes
     assert labels is not None
@@ -398,14 +385,16 @@ def _with_labels(
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """What labels add to a report, and to its pictures if these are wanted."""
     wrong, accepted, labels, classes = columns["wrong"], columns["accepted"], columns["label"], rejector.classes
-    names = rejector.class_names or source.options.classes
+    names, density = rejector.class_names or source.options.classes, rejector.need_ratio().density
     titles = names or rejector.class_titles
     cells = figures.count_cells(labels, classes + 1, wrong, accepted)
     _, _, errors, right = cells.sum(axis=0).tolist()
     independent = columns["independent"]
     cells = cells[:-1]  # the last are labels that name none of the classes
     accepted_errors = np.flatnonzero(accepted & wrong)
-    columns["classes"] = seen = figures.class_counts(cells, columns["prediction"][accepted_errors])
+    taken = np.bincount(columns["prediction"][accepted_errors], minlength=classes)  # accepted errors by prediction
+    by_class = (cells.sum(1), cells[:, 2], cells[:, 3] + taken, taken)
+    columns["classes"] = seen = ClassCounts(*(each.tolist() for each in by_class))
     accepted_errors = accepted_errors[labels[accepted_errors] < classes]
     confused = labels[accepted_errors].astype(np.int64) * classes + columns["prediction"][accepted_errors]
     curves = {"loss": curve}
@@ -419,7 +408,7 @@ def _with_labels(
         **figures.calibration_sections(columns),
         **figures.order_sections(curve, options.intervals),
         "points": {point.name: point.row(curve, options.intervals) for point in options.points},
-        "curve": figures.tau_curve(rejector.need_ratio().density, curve),
+        "curve": tuple(figures.curve_point(curve, *curve.below(density.cutoff(tau)), tau) for tau in figures.TAUS),
         "coverage_curve": figures.coverage_curve(curve),
         "per_class": figures.per_class(cells, seen, names, independent),
         "confusion": figures.confusion_matrix(cells, confused, titles),
@@ -434,7 +423,7 @@ def _with_labels(
     if rejector.need_ratio().loss.is_error_probability:
         sections["expected_accuracy"] = figures.expected_accuracy(columns["loss"], accepted)
     if options.by is not None:
-        numbers, groups = numbered(columns["group"])
+        numbers, groups = score.numbered(columns["group"])
         counts = figures.count_cells(numbers, len(groups), wrong, accepted)
         sections["per_group"] = figures.per_group(groups, counts)
         sections["worst_group"] = figures.worst_of(WorstGroup, [(row.group, row) for row in sections["per_group"]])
@@ -453,5 +442,10 @@ def _with_labels(
         sections["difference"], baseline = compare.paired_differences(columns, other, unseen, titles)
     if not options.pictures:
         return sections, {}
-    drawn = pictures.drawn_of(columns, curve)
+    before, after = (pictures.reliability(columns[name]) for name in ("uncalibrated", "all"))
+    drawn = {
+        "ideal": pictures.ideal_curve(curve.total_errors, curve.rows),
+        "reliability": {"uncalibrated": before, "calibrated": after},
+        "losses": pictures.loss_histogram(curve),
+    }
     return sections, drawn | ({"baseline": baseline} if baseline else {})

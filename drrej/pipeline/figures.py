@@ -19,48 +19,11 @@ from drrej.core.ratio import DensityRatio
 from drrej.core.thresholds import Goal, Rule, regression_errors
 from drrej.core.types import Booleans, Floats, Integers, Total
 from drrej.data.problems import shown
+from drrej.documents import figures
+from drrej.documents import report as document
 from drrej.documents.document import entries
-from drrej.documents.figures import (
-    Accuracy,
-    Change,
-    ClassCounts,
-    CostPoint,
-    Counts,
-    Coverage,
-    CurvePoint,
-    PointFigure,
-    Proportion,
-    Spread,
-    Target,
-    TotalCost,
-    judge,
-    judge_cost,
-    judge_goals,
-    judge_mean,
-)
 from drrej.documents.rejector import Ratio, Rejector, Threshold
-from drrej.documents.report import (
-    Audited,
-    AuditRow,
-    Calibration,
-    ClassRow,
-    ConfusionMatrix,
-    ConfusionRow,
-    Cost,
-    CostPerRow,
-    Drift,
-    ErrorFigures,
-    ErrorPoint,
-    ExpectedAccuracy,
-    GroupLook,
-    GroupRow,
-    MeanRatio,
-    Ranking,
-    RegressionReport,
-    Report,
-    WorstClass,
-    WorstGroup,
-)
+from drrej.documents.report import RegressionReport, Report
 from drrej.pipeline.collect import curve_of, pieces
 from drrej.pipeline.score import drawn_by, numbered
 
@@ -69,31 +32,25 @@ AREAS = ("aurc", "e_aurc", "augrc")
 """Those of every score."""
 
 
-def coverage_figure(accepted: int, rows: int, independent: float = 1.0) -> Coverage:
+def coverage_figure(accepted: int, rows: int, independent: float = 1.0) -> figures.Coverage:
     """Coverage with its interval and count; see `proportion`.
 
     >>> coverage_figure(8, 10).value
     0.8
     """
-    return Coverage(**proportion(accepted, rows, independent), accepted=accepted)
+    return figures.Coverage(**proportion(accepted, rows, independent), accepted=accepted)
 
 
-def accuracy_figure(errors: int, rows: int, independent: float = 1.0) -> Accuracy:
+def accuracy_figure(errors: int, rows: int, independent: float = 1.0) -> figures.Accuracy:
     """Accuracy with its interval and count, see `proportion`; undefined without rows.
 
     >>> accuracy_figure(1, 4).value, accuracy_figure(0, 0).value
     (0.75, None)
     """
-    return Accuracy(**proportion(rows - errors, rows, independent), errors=errors)
+    return figures.Accuracy(**proportion(rows - errors, rows, independent), errors=errors)
 
 
 # Points, curves and areas
-
-
-def accuracy_near(curve: Curve, accepted: int) -> PointFigure:
-    """Accuracy at the smallest coverage that accepts at least so many rows; undefined for none."""
-    kept, errors = curve.reaching(accepted) if accepted else (0, 0)
-    return PointFigure(**proportion(kept - errors, kept), accepted=kept, errors=errors)
 
 
 TAUS = tuple(step / 50 for step in range(1, 51))
@@ -105,20 +62,16 @@ def steps_of(rows: int) -> list[int]:
     return [-(-step * rows // 50) for step in range(1, 51)]
 
 
-def tau_curve(density: DensityRatio, curve: Curve) -> tuple[CurvePoint, ...]:
-    """Coverage and accuracy at 50 steps of tau."""
-    return tuple(_point(curve, *curve.below(density.cutoff(tau)), tau) for tau in TAUS)
-
-
-def coverage_curve(curve: Curve) -> tuple[CurvePoint, ...]:
+def coverage_curve(curve: Curve) -> tuple[figures.CurvePoint, ...]:
     """Accuracy at 50 steps of coverage, each the smallest coverage that is reached there."""
-    return tuple(_point(curve, *curve.reaching(rows)) for rows in steps_of(curve.rows))
+    return tuple(curve_point(curve, *curve.reaching(rows)) for rows in steps_of(curve.rows))
 
 
-def _point(curve: Curve, accepted: int, errors: int, tau: float | None = None) -> CurvePoint:
+def curve_point(curve: Curve, accepted: int, errors: int, tau: float | None = None) -> figures.CurvePoint:
+    """Coverage and accuracy of the rows that are accepted at some point of a curve."""
     shares = proportion(accepted - errors, accepted)
     shares["accuracy"] = shares.pop("value")
-    return CurvePoint(tau=tau, coverage=accepted / curve.rows, **shares)
+    return figures.CurvePoint(tau=tau, coverage=accepted / curve.rows, **shares)
 
 
 def areas_of(curve: Curve, intervals: bool) -> dict[str, Any]:
@@ -127,7 +80,7 @@ def areas_of(curve: Curve, intervals: bool) -> dict[str, Any]:
     areas: dict[str, Any] = {}
     for name in AREAS:
         lower, upper = ends.get(name, (None, None))
-        figure = Change if name == "e_aurc" else Proportion
+        figure = figures.Change if name == "e_aurc" else figures.Proportion
         areas[name] = figure(value=getattr(curve, name)(), lower=lower, upper=upper)
     return areas
 
@@ -135,22 +88,24 @@ def areas_of(curve: Curve, intervals: bool) -> dict[str, Any]:
 def order_sections(curve: Curve, intervals: bool) -> dict[str, Any]:
     """How well the loss orders the rows: areas and rankings, each with its convention."""
     areas = {name: replace(area, convention=CONVENTIONS[name]) for name, area in areas_of(curve, intervals).items()}
-    return areas | {name: Ranking(value=getattr(curve, name)(), convention=CONVENTIONS[name]) for name in RANKINGS}
+    return areas | {
+        name: document.Ranking(value=getattr(curve, name)(), convention=CONVENTIONS[name]) for name in RANKINGS
+    }
 
 
-def calibration_sections(columns: Mapping[str, Any]) -> dict[str, Calibration | ExpectedAccuracy]:
+def calibration_sections(columns: Mapping[str, Any]) -> dict[str, document.Calibration | document.ExpectedAccuracy]:
     """How good the probabilities are before calibration, after it, and after it on the accepted rows."""
     parts = {part: columns[part] for part in ("uncalibrated", "all")} | {"accepted": columns["accepted rows"]}
-    sections: dict[str, Calibration | ExpectedAccuracy] = {
-        "expected_accuracy": ExpectedAccuracy(
+    sections: dict[str, document.Calibration | document.ExpectedAccuracy] = {
+        "expected_accuracy": document.ExpectedAccuracy(
             value=parts["accepted"].mean_confidence, all=parts["all"].mean_confidence
         ),
     }
     figures = {part: tally.figures for part, tally in parts.items()}
     for name in ("nll", "ece", "brier"):
-        sections[name] = Calibration(**{part: figures[part][name] for part in parts})
+        sections[name] = document.Calibration(**{part: figures[part][name] for part in parts})
     if "classwise all" in columns:
-        sections["classwise_ece"] = Calibration(**{part: columns[f"classwise {part}"].ece for part in parts})
+        sections["classwise_ece"] = document.Calibration(**{part: columns[f"classwise {part}"].ece for part in parts})
     return sections
 
 
@@ -226,18 +181,18 @@ _MOST_SWAPPED, _MOST_SHOWN, _CLEARLY = 200, 6, 0.6
 # What rows tell without labels: the accuracy to expect, and how far losses have moved since the fit
 
 
-def expected_accuracy(doubt: Floats, accepted: Booleans) -> ExpectedAccuracy:
+def expected_accuracy(doubt: Floats, accepted: Booleans) -> document.ExpectedAccuracy:
     """From the probability of an error in each row."""
     of_accepted = sum((Total.of(doubt[part][accepted[part]]) for part in pieces(doubt.size)), Total())
     means = of_accepted.mean(int(np.count_nonzero(accepted))), Total.of(doubt).mean(doubt.size)
     value, of_all = (None if mean is None else 1.0 - mean for mean in means)
-    return ExpectedAccuracy(value=value, all=of_all)
+    return document.ExpectedAccuracy(value=value, all=of_all)
 
 
-def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> MeanRatio:
+def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> document.MeanRatio:
     """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
     fit = RatioMoments(ratio.rows, 1.0, ratio.variance, ratio.third)
-    figure = MeanRatio(**ratio_shift(sums.moments(rows), fit))
+    figure = document.MeanRatio(**ratio_shift(sums.moments(rows), fit))
     return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
 
 
@@ -245,7 +200,7 @@ _FAR, _SURE = 0.1, 0.001
 """A distance from the fit's losses, and a p-value, from which on a learned order is in doubt."""
 
 
-def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
+def unsure_order(drift: document.Drift, ratio: Ratio) -> str | None:
     """The plain loss beneath a learned one, where the rows are so unlike those of the fit that its order may not hold.
 
     Small drifts, which many rows make certain, do not count.
@@ -256,12 +211,9 @@ def unsure_order(drift: Drift, ratio: Ratio) -> str | None:
     return base.name if drift.distance >= _FAR and drift.p_value < _SURE else None
 
 
-def drift_figure(curve: Curve, ratio: Ratio) -> Drift:
-    """How far losses have moved since the fit."""
-    return Drift(**loss_shift(curve, ratio.drift_quantiles or ratio.loss_quantiles, ratio.rows))
-
-
-def group_looks(columns: Mapping[str, Any], doubt: Floats, drift: Floats, ratio: Ratio) -> tuple[GroupLook, ...]:
+def group_looks(
+    columns: Mapping[str, Any], doubt: Floats, drift: Floats, ratio: Ratio
+) -> tuple[document.GroupLook, ...]:
     """Without labels: coverage, expected accuracy and drift of each group, the largest drift first."""
     numbers, names = numbered(columns["group"])
     order = np.argsort(numbers, kind="stable")
@@ -269,11 +221,11 @@ def group_looks(columns: Mapping[str, Any], doubt: Floats, drift: Floats, ratio:
     looks = []
     for name, rows in zip(names, members, strict=True):
         accepted = columns["accepted"][rows]
-        shift = drift_figure(curve_of(drift[rows]), ratio)
+        shift = document.Drift(**loss_shift(curve_of(drift[rows]), ratio.drift_reference, ratio.rows))
         if shift.p_value is not None:
             shift = replace(shift, p_value=min(1.0, shift.p_value * len(names)))
         looks.append(
-            GroupLook(
+            document.GroupLook(
                 group=name,
                 rows=int(rows.size),
                 coverage=coverage_figure(int(np.count_nonzero(accepted)), int(rows.size)),
@@ -299,21 +251,15 @@ def count_cells(numbers: Integers, kinds: int, wrong: Booleans, accepted: Boolea
     return counts.reshape(-1, 4)
 
 
-def class_counts(counts: Cells, wrong: Integers) -> ClassCounts:
-    """What figures of classes are made of, from the counts by true class and the predictions of accepted errors."""
-    taken = np.bincount(wrong, minlength=len(counts))
-    return ClassCounts(*(each.tolist() for each in (counts.sum(1), counts[:, 2], counts[:, 3] + taken, taken)))
-
-
 def per_class(
-    counts: Cells, seen: ClassCounts, names: Sequence[str] | None, independent: float
-) -> tuple[ClassRow, ...]:
-    """The classes that rows are of, or are accepted as; see `count_cells` and `class_counts`."""
+    counts: Cells, seen: figures.ClassCounts, names: Sequence[str] | None, independent: float
+) -> tuple[document.ClassRow, ...]:
+    """The classes that rows are of, or are accepted as; see `count_cells`."""
     found = [number for number, rows in enumerate(seen.rows) if rows or seen.accepted[number]]
     everything, claims = sum(seen.accepted), _INTERVALS * max(len(found), 1)
 
-    def share(hits: int, rows: int) -> Proportion:
-        return Proportion(**proportion(hits, rows, independent, claims))
+    def share(hits: int, rows: int) -> figures.Proportion:
+        return figures.Proportion(**proportion(hits, rows, independent, claims))
 
     made = []
     for number in found:
@@ -321,7 +267,7 @@ def per_class(
         rows, accepted, others = seen.rows[number], missed + right, everything - seen.accepted[number]
         weight = accepted + seen.accepted[number]
         made.append(
-            ClassRow(
+            document.ClassRow(
                 class_=number if names is None else names[number],
                 rows=rows,
                 coverage=accepted / rows if rows else None,
@@ -341,10 +287,10 @@ _INTERVALS = 5
 """Figures of a class that have an interval."""
 
 
-def per_group(names: Sequence[str], counts: Cells) -> tuple[GroupRow, ...]:
+def per_group(names: Sequence[str], counts: Cells) -> tuple[document.GroupRow, ...]:
     """From the counts of each group, in the order given."""
     return tuple(
-        GroupRow(
+        document.GroupRow(
             group=name,
             rows=sum(cells),
             coverage=coverage_figure(sum(cells[2:]), sum(cells)),
@@ -355,10 +301,10 @@ def per_group(names: Sequence[str], counts: Cells) -> tuple[GroupRow, ...]:
     )
 
 
-Worst = TypeVar("Worst", WorstGroup, WorstClass)
+Worst = TypeVar("Worst", document.WorstGroup, document.WorstClass)
 
 
-def worst_of(kind: type[Worst], rows: Sequence[tuple[str, GroupRow | ClassRow]]) -> Worst:
+def worst_of(kind: type[Worst], rows: Sequence[tuple[str, document.GroupRow | document.ClassRow]]) -> Worst:
     """Of each figure of groups or classes the worst that is defined, for gates."""
     worst: dict[str, Any] = {}
     for entry in entries(kind):
@@ -374,7 +320,7 @@ MOST_CLASSES = 12
 """More classes do not fit a page: those with the most errors are shown, the others as one."""
 
 
-def confusion_matrix(counts: Cells, confused: Integers, names: Sequence[str]) -> ConfusionMatrix:
+def confusion_matrix(counts: Cells, confused: Integers, names: Sequence[str]) -> document.ConfusionMatrix:
     """From the counts by class and the accepted errors, each coded as label * classes + prediction.
 
     >>> counts = np.array([[1, 0, 2, 5], [0, 3, 0, 4]])
@@ -397,9 +343,9 @@ def confusion_matrix(counts: Cells, confused: Integers, names: Sequence[str]) ->
     np.add.at(matrix, (place, place), counts[:, 3])
     titles = [names[number] for number in shown.tolist()]
     titles += [f"{others} others"] if others else []
-    return ConfusionMatrix(
+    return document.ConfusionMatrix(
         rows=tuple(
-            ConfusionRow(class_=title, predicted=tuple(row.tolist()), rejected=int(left))
+            document.ConfusionRow(class_=title, predicted=tuple(row.tolist()), rejected=int(left))
             for title, row, left in zip(titles, matrix, rejected, strict=True)
         ),
         others=others,
@@ -414,12 +360,24 @@ _SAVINGS = 2
 
 
 def cost_sections(columns: Mapping[str, Any], rejector: Rejector) -> dict[str, Any]:
-    """What accepted rows cost, for a loss that knows; what errors and reviews cost, for a rule that asks."""
-    rule, prices = rejector.need_threshold().rule, rejector.need_ratio().loss.prices
+    """What rows cost and were expected to, for a loss that knows; what errors and reviews cost where a rule asks."""
+    rule, prices = rejector.need_threshold().rule, rejector.need_ratio().loss.prices  # all that a row can cost, sorted
     sections: dict[str, Any] = {}
     costs = columns.get("cost")
     if costs is not None:
-        sections["cost"] = cost_per_row(costs, columns["loss"], columns["accepted"], prices)
+        paid, kept = costs[columns["accepted"]], columns["loss"][columns["accepted"]]
+        lower = upper = None
+        if paid.size:
+            counts = np.bincount(np.searchsorted(prices, paid), minlength=len(prices))
+            lower, upper = mean_interval(np.array(prices), counts, _TAIL)
+        expected = Total.of(columns["loss"]).mean(costs.size)
+        sections["cost"] = document.Cost(
+            value=Total.of(paid).mean(paid.size),
+            lower=lower,
+            upper=upper,
+            expected=Total.of(kept).mean(kept.size),
+            all=document.CostPerRow(value=Total.of(costs).mean(costs.size), expected=expected),
+        )
     if rule.error_cost is not None:
         costs, prices = np.where(columns["wrong"], rule.error_cost, 0.0), [0.0, rule.error_cost]
     if rule.review_cost is not None:
@@ -428,26 +386,9 @@ def cost_sections(columns: Mapping[str, Any], rejector: Rejector) -> dict[str, A
     return sections
 
 
-def cost_per_row(costs: Floats, expected: Floats, accepted: Booleans, prices: Sequence[float]) -> Cost:
-    """Realised and expected costs per accepted row and, under `all`, per row; None without rows.
-
-    `prices` are all that a row can cost, sorted.
-    """
-    paid, kept = costs[accepted], expected[accepted]
-    lower = upper = None
-    if paid.size:
-        counts = np.bincount(np.searchsorted(prices, paid), minlength=len(prices))
-        lower, upper = mean_interval(np.array(prices), counts, _TAIL)
-    return Cost(
-        value=Total.of(paid).mean(paid.size),
-        lower=lower,
-        upper=upper,
-        expected=Total.of(kept).mean(kept.size),
-        all=CostPerRow(value=Total.of(costs).mean(costs.size), expected=Total.of(expected).mean(expected.size)),
-    )
-
-
-def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float, prices: Sequence[float]) -> TotalCost:
+def total_cost(
+    losses: Floats, costs: Floats, accepted: Booleans, review: float, prices: Sequence[float]
+) -> figures.TotalCost:
     """From the loss of each row, what it costs if it is accepted, and whether it is.
 
     `prices` are all that an accepted row can cost.
@@ -466,7 +407,7 @@ def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float,
     # nothing is saved on an accepted row over accepting all, nor on a rejected row over rejecting all
     over_accepting = _merged(np.append(kinds - review, 0.0), np.append(left, kept.sum()))
     over_rejecting = _merged(np.append(review - kinds, 0.0), np.append(kept, left.sum()))
-    return TotalCost(
+    return figures.TotalCost(
         value=total,
         lower=PER * lower,
         upper=PER * upper,
@@ -478,7 +419,7 @@ def total_cost(losses: Floats, costs: Floats, accepted: Booleans, review: float,
         saved_over_rejecting=_saving(over_rejecting, rejecting - total),
         # where nothing is accepted, and at 50 steps of coverage, each the smallest that is reached there
         curve=tuple(
-            CostPoint(coverage=int(curve.accepted[at]) / curve.rows if at >= 0 else 0.0, cost=float(cost))
+            figures.CostPoint(coverage=int(curve.accepted[at]) / curve.rows if at >= 0 else 0.0, cost=float(cost))
             for at, cost in zip(points, PER * totals[points] / curve.rows, strict=True)
         ),
     )
@@ -497,9 +438,9 @@ def _mean_cost(values: Floats, counts: NDArray[np.int64]) -> float:
     return PER * float(np.sum(values * counts)) / int(counts.sum())
 
 
-def _saving(saved: tuple[Floats, NDArray[np.int64]], value: float) -> Spread:
+def _saving(saved: tuple[Floats, NDArray[np.int64]], value: float) -> figures.Spread:
     lower, upper = mean_interval(*saved, _TAIL / _SAVINGS)
-    return Spread(value=value, lower=PER * lower, upper=PER * upper)
+    return figures.Spread(value=value, lower=PER * lower, upper=PER * upper)
 
 
 # The errors of a regression
@@ -516,14 +457,14 @@ def error_sections(columns: Mapping[str, Any], density: DensityRatio) -> dict[st
     for tau in TAUS:
         accepted, squared = mse.below(density.cutoff(tau))
         absolute = mae.below(density.cutoff(tau))[1]
-        points.append(ErrorPoint(tau=tau, coverage=accepted / mse.rows, mse=squared, mae=absolute))
+        points.append(document.ErrorPoint(tau=tau, coverage=accepted / mse.rows, mse=squared, mae=absolute))
     sections: dict[str, Any] = {"curve": tuple(points)}
     for kind, curve in curves.items():
-        sections[kind] = ErrorFigures(
+        sections[kind] = document.ErrorFigures(
             value=_mean_accepted(columns, kind),
             all=curve.below(None)[1],
-            aurc=Ranking(value=json_number(curve.aurc()), convention=CONVENTIONS["aurc"]),
-            augrc=Ranking(value=json_number(curve.augrc()), convention=AUGRC_OF_ERRORS),
+            aurc=document.Ranking(value=json_number(curve.aurc()), convention=CONVENTIONS["aurc"]),
+            augrc=document.Ranking(value=json_number(curve.augrc()), convention=AUGRC_OF_ERRORS),
         )
     return sections
 
@@ -556,7 +497,9 @@ MeanError = tuple[float | None, Ends | None]
 """A mean, and the ends of its interval where it has one."""
 
 
-def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> tuple[Audited, Target | None]:
+def audited(
+    columns: Mapping[str, Any], report: Report, rejector: Rejector
+) -> tuple[document.Audited, figures.Target | None]:
     """What a random sample of the accepted rows says of all of them, and of the target.
 
     Rows without a label have -1 in its place. Without the labels of all rejected rows nothing is known of cases that
@@ -598,12 +541,12 @@ def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> t
     rule, tail = threshold.rule, (1.0 - CONFIDENCE) / 2
     every = [number for number, size in enumerate(rows.tolist()) if size]
     per = [(number, sampled(Goal("accuracy", 1.0, names[number]), tail / len(every))) for number in every]
-    made = Audited(
+    made = document.Audited(
         labels=int(known.sum()),
         accuracy=_share(sampled(Goal("accuracy", 1.0), tail)),
         risk=_share(sampled(Goal("risk", 0.0), tail)),
         per_group=tuple(
-            AuditRow(group=names[n], accepted=int(rows[n]), labels=int(drawn[n]), accuracy=_share(found))
+            document.AuditRow(group=names[n], accepted=int(rows[n]), labels=int(drawn[n]), accuracy=_share(found))
             for n, found in per
         ),
     )
@@ -614,22 +557,22 @@ def audited(columns: Mapping[str, Any], report: Report, rejector: Rejector) -> t
         goals += () if rule.coverage is None else (Goal("coverage", rule.coverage),)
     if not goals:
         return made, target_of(report, rejector)
-    counted = ClassCounts(rows.tolist(), wrong.tolist(), rows.tolist(), wrong.tolist())
+    counted = figures.ClassCounts(rows.tolist(), wrong.tolist(), rows.tolist(), wrong.tolist())
     confidence = None if rule.reused else rule.confidence
-    return made, judge_goals(goals, names, _counts(report, threshold)[0], counted, confidence, sampled)
+    return made, figures.judge_goals(goals, names, _counts(report, threshold)[0], counted, confidence, sampled)
 
 
-def _share(found: tuple[float | None, float, float]) -> Proportion:
+def _share(found: tuple[float | None, float, float]) -> figures.Proportion:
     value, low, high = found
-    return Proportion(value=value, lower=None if value is None else low, upper=None if value is None else high)
+    return figures.Proportion(value=value, lower=None if value is None else low, upper=None if value is None else high)
 
 
 def target_of(
     report: Report | RegressionReport,
     rejector: Rejector,
     mean: MeanError = (None, None),
-    by_class: ClassCounts | None = None,
-) -> Target | None:
+    by_class: figures.ClassCounts | None = None,
+) -> figures.Target | None:
     """What the threshold was chosen for, and whether these rows show it; None where nothing was promised.
 
     Where each group has its own cutoff and the report contains these groups, each of them is judged, except those that
@@ -641,19 +584,19 @@ def target_of(
     confidence = None if rule.reused else rule.confidence
     if rule.promises:
         counts = _counts(replace(report, per_group=None) if isinstance(report, Report) else report, threshold)[0]
-        return judge_goals(rule.promises, rejector.class_titles, counts, by_class, confidence)
+        return figures.judge_goals(rule.promises, rejector.class_titles, counts, by_class, confidence)
     if rule.kind == "cost":
-        return judge_cost(report.total_cost if isinstance(report, Report) else None, rule.target)
+        return figures.judge_cost(report.total_cost if isinstance(report, Report) else None, rule.target)
     if rule.kind in ("mse", "mae"):
-        return judge_mean(rule, *mean, confidence)
+        return figures.judge_mean(rule, *mean, confidence)
     if rule.kind == "mean-cost":
         cost = report.cost if isinstance(report, Report) else None
         ends = None if cost is None or cost.lower is None or cost.upper is None else (cost.lower, cost.upper)
-        return judge_mean(rule, None if cost is None else cost.value, ends, confidence)
-    return judge(rule, _counts(report, threshold), confidence)
+        return figures.judge_mean(rule, None if cost is None else cost.value, ends, confidence)
+    return figures.judge(rule, _counts(report, threshold), confidence)
 
 
-def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[Counts]:
+def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[figures.Counts]:
     how: dict[str, Any] = {}
     if isinstance(report, Report):
         how = {"tied": report.tied_rows is not None, "independent": 1.0 - (report.repeated_rows or 0) / report.rows}
@@ -662,11 +605,11 @@ def _counts(report: Report | RegressionReport, threshold: Threshold) -> list[Cou
         known = [row for row in report.per_group if row.group in cutoffs]
         if known:
             return [
-                Counts(
+                figures.Counts(
                     row.rows, row.coverage.accepted, row.accuracy.errors, row.group, cutoffs[row.group] is None, **how
                 )
                 for row in known
             ]
     errors = report.accuracy.errors if isinstance(report, Report) and report.accuracy is not None else None
     nothing_rejected = threshold.by is None and threshold.cutoff is None
-    return [Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, **how)]
+    return [figures.Counts(report.rows, report.coverage.accepted, errors, certain=nothing_rejected, **how)]

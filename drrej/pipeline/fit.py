@@ -16,9 +16,9 @@ from drrej.core.inputs import FACE_VALUE
 from drrej.core.learned_loss import learn
 from drrej.core.losses import PLAIN, ErrorLoss, Loss, PlainLoss
 from drrej.core.ratio import MAX_ALPHA, fit_ratio
-from drrej.core.reuse import key_limit
+from drrej.core.reuse import Sketch, key_limit
 from drrej.core.softmax import NOTHING
-from drrej.core.types import Integers, Precision, Total
+from drrej.core.types import Precision, Total
 from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of, pieces
@@ -143,7 +143,7 @@ def fit(source: Source, rejector: Rejector, options: RatioOptions | None = None)
         wrong = {}
         if labelled and scored.block.labels is not None:
             wrong = {"wrong": scored.wrong, "pair": scored.prediction * rejector.classes + scored.block.labels}
-        return {"loss": scored.loss, "sketch": scored.sketch, **drift, **wrong}
+        return {"loss": scored.loss, "sketch": Sketch.of(scored.keys, scored.coarse), **drift, **wrong}
 
     columns = collect_scored(source, dump, scorer, of_rows, "fitting", labelled=labelled)
     return rejector.with_sections(rejector.calibration, ratio_of(loss, columns, options, rejector.classes))
@@ -163,7 +163,13 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
     for piece in pieces(ordered.size):
         total += Total.of(ordered[piece])
         sums += RatioSums.of(density.log_ratio(ordered[piece]))
-    moments = sums.moments(ordered.size)
+    moments, confusions = sums.moments(ordered.size), None
+    if "pair" in columns:  # the rows of each predicted and true class, unless these pairs are many
+        pairs, counts = np.unique(columns["pair"], return_counts=True)
+        if pairs.size <= MOST_PAIRS:
+            confusions = tuple(
+                zip(*(each.tolist() for each in (pairs // classes, pairs % classes, counts)), strict=True)
+            )
     stored: dict[str, Any] = asdict(density) | {part: getattr(loss, part, None) for part in LOSS_PARTS}
     return Ratio(
         **stored,
@@ -177,12 +183,5 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
         loss_quantiles=loss_quantiles(ordered),
         drift_quantiles=None if drift is None else loss_quantiles(np.sort(drift)),
         error_blocks=blocks,
-        confusions=None if "pair" not in columns else _confusions(columns["pair"], classes),
+        confusions=confusions,
     )
-
-
-def _confusions(pairs: Integers, classes: int) -> tuple[tuple[int, int, int], ...] | None:
-    """The rows of each predicted and true class; None where these pairs are many."""
-    known, counts = np.unique(pairs, return_counts=True)
-    listed = np.column_stack([known // classes, known % classes, counts]).tolist()
-    return tuple((guess, truth, count) for guess, truth, count in listed) if known.size <= MOST_PAIRS else None

@@ -30,18 +30,6 @@ _LINEAR_RANGE = 100.0
 """Losses that spread less than this are shown on a linear scale."""
 
 
-def drawn_of(columns: Mapping[str, Any], curve: Curve) -> dict[str, Any]:
-    """What labels add to a page: the ideal order, reliability and the losses of right and wrong rows."""
-    return {
-        "ideal": ideal_curve(curve.total_errors, curve.rows),
-        "reliability": {
-            "uncalibrated": reliability(columns["uncalibrated"]),
-            "calibrated": reliability(columns["all"]),
-        },
-        "losses": loss_histogram(curve),
-    }
-
-
 def ideal_curve(errors: int, rows: int) -> list[dict[str, float]]:
     """Accuracy against coverage if every right row came before every wrong one."""
     right = rows - errors

@@ -51,18 +51,11 @@ def plan(
     if risk is None:
         raise OptionError("`risk=R` or `accuracy=A` is needed: what is to be promised?")
     question = Question(risk, delta, 0.0, coverage, power)
-    if errors is None:
-        errors = [float(exact_decimal(risk) * exact_decimal(part)) for part in PARTS]
-    needed = []
-    for error in errors:
-        expected = replace(question, error=error)
-        fixed = _rows(rows_for_cutoff, expected)
-        both = None if fixed is None else _rows(rows_for_both, expected)
-        needed.append(Needed(error=error, fixed_cutoff=fixed, risk_and_coverage=both))
+    needed = _needed(question, errors, both=True)
     if all(row.fixed_cutoff is None for row in needed):
-        rows_for_cutoff(replace(question, error=min(errors)))  # raises, and says why
+        rows_for_cutoff(replace(question, error=min(row.error for row in needed)))  # raises, and says why
     asked = _asked(question, confidence)
-    return Plan(drrej_version=__version__, confidence=confidence, question=asked, needed=tuple(needed))
+    return Plan(drrej_version=__version__, confidence=confidence, question=asked, needed=needed)
 
 
 def plan_promises(
@@ -89,14 +82,8 @@ def plan_promises(
         assert level is not None
         level /= sum(goal.limits_errors for goal in limiting) if goal.limits_errors else 1
         question = Question(goal.risk, level, 0.0, share, power)
-        errors = [float(exact_decimal(goal.risk) * exact_decimal(part)) for part in PARTS]
-        rows = [_rows(rows_for_cutoff, replace(question, error=error)) for error in errors]
-        needed = tuple(
-            Needed(error=error, fixed_cutoff=count, risk_and_coverage=None)
-            for error, count in zip(errors, rows, strict=True)
-        )
         least = math.ceil(math.log(level) / math.log1p(-goal.risk))
-        found.append(PromiseNeeds(promise=goal.asked, share=share, least=least, needed=needed))
+        found.append(PromiseNeeds(promise=goal.asked, share=share, least=least, needed=_needed(question)))
     return Plan(drrej_version=__version__, confidence=confidence, promises=tuple(found))
 
 
@@ -115,6 +102,19 @@ def _asked(question: Question, confidence: float) -> document.Question:
         power=question.power,
         least_accepted=math.ceil(math.log(question.delta) / math.log1p(-question.risk)),
     )
+
+
+def _needed(question: Question, errors: Sequence[float] | None = None, both: bool = False) -> tuple[Needed, ...]:
+    """The rows that a promise takes for each expected error rate; with `both`, also those for its coverage as well."""
+    if errors is None:
+        errors = [float(exact_decimal(question.risk) * exact_decimal(part)) for part in PARTS]
+    needed = []
+    for error in errors:
+        expected = replace(question, error=error)
+        fixed = _rows(rows_for_cutoff, expected)
+        joint = _rows(rows_for_both, expected) if both and fixed is not None else None
+        needed.append(Needed(error=error, fixed_cutoff=fixed, risk_and_coverage=joint))
+    return tuple(needed)
 
 
 def _rows(answer: Callable[[Question], int], question: Question) -> int | None:

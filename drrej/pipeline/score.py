@@ -11,32 +11,10 @@ import numpy as np
 import pyarrow as pa
 from msgspec import Struct
 
+from drrej.core import inputs, reuse
 from drrej.core.calibrators import IDENTITY, Calibrator, Scores
 from drrej.core.confidence import ScoreMap
-from drrej.core.inputs import (
-    BINARY_DOUBTS,
-    DOUBTS,
-    FACE_VALUE,
-    Kind,
-    Positives,
-    ScoreLook,
-    binary_logits,
-    floored_logits,
-    read_rows,
-)
 from drrej.core.losses import Loss
-from drrej.core.reuse import (
-    Fingerprint,
-    Keys,
-    LookUp,
-    Reuse,
-    Sketch,
-    coarse_keys,
-    content_keys,
-    logit_keys,
-    near_keys,
-    read_fingerprint,
-)
 from drrej.core.softmax import NOTHING, Needs
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 from drrej.data.columns import PROBABILITY_NAMES
@@ -108,21 +86,16 @@ class Scored(Struct, frozen=True, dict=True):
         return cost
 
     @cached_property
-    def keys(self) -> Keys:
+    def keys(self) -> reuse.Keys:
         """A number for each row that tells it from others, by its content as it is stored."""
         return row_keys(self.block, self.raw)
 
     @cached_property
-    def coarse(self) -> Keys:
+    def coarse(self) -> reuse.Keys:
         """The same, whatever the type, the rounding and the shift of the scores."""
         return coarse_row_keys(self.block, self.raw)
 
-    @property
-    def sketch(self) -> Sketch:
-        """What a document keeps of the rows, to notice them again."""
-        return Sketch.of(self.keys, self.coarse)
-
-    def look_up(self, seen: Mapping[str, Fingerprint | None]) -> dict[str, LookUp]:
+    def look_up(self, seen: Mapping[str, reuse.Fingerprint | None]) -> dict[str, reuse.LookUp]:
         """Which of the rows that each step has seen are among these; see `check_fresh`."""
         known = {step: rows for step, rows in seen.items() if rows is not None}
         keys = [keys[~self.block.bad] for keys in (self.keys, self.coarse)] if known else []
@@ -201,17 +174,17 @@ def logits_of(block: Block, floor: float | None = None) -> AnyFloats:
     if block.input == "scores":
         return block.scores
     if block.input != "logits":
-        return floored_logits(probabilities_of(block), FACE_VALUE if floor is None else floor)
-    return binary_logits(block.scores[:, 0]) if block.binary else block.scores
+        return inputs.floored_logits(probabilities_of(block), inputs.FACE_VALUE if floor is None else floor)
+    return inputs.binary_logits(block.scores[:, 0]) if block.binary else block.scores
 
 
 def probabilities_of(block: Block) -> Floats:
     """Probabilities (rows x classes) of a block that sum to 1; reports rows that are none."""
-    read = read_rows(block.scores[:, 0] if block.binary else block.scores, block.input, block.normalize)
+    read = inputs.read_rows(block.scores[:, 0] if block.binary else block.scores, block.input, block.normalize)
     for rows, what, remedy, example in read.bad_rows():
         fresh = rows[~block.bad[rows]]
         block.report(fresh, what, remedy, example if fresh.size == rows.size else "")
-    block.zeros = Positives.of(read.values).zeros
+    block.zeros = inputs.Positives.of(read.values).zeros
     return read.values
 
 
@@ -238,30 +211,34 @@ def checked_scores(
     if look and block.input == "logits":
         good: Any = ~block.bad if block.bad.any() else slice(None)
         scores = block.scores[good]
-        block.look = ScoreLook.of_binary(scores[:, 0]) if block.binary else ScoreLook.of(scores, before.largest[good])
+        block.look = (
+            inputs.ScoreLook.of_binary(scores[:, 0])
+            if block.binary
+            else inputs.ScoreLook.of(scores, before.largest[good])
+        )
     if block.check_largest(before.largest):
         return calibrated, before
     return calibrator.scores(without_rows(logits, block.bad), needs, precision, raw, scale)
 
 
-def row_keys(block: Block, raw: Scores | None = None) -> Keys:
+def row_keys(block: Block, raw: Scores | None = None) -> reuse.Keys:
     """A number for each row by its content, from the scores as they are stored."""
     if block.input == "logits" and raw is not None:
-        return logit_keys(raw.values, raw.largest, raw.prediction)
-    return content_keys(block.scores) ^ _id_keys(block)
+        return reuse.logit_keys(raw.values, raw.largest, raw.prediction)
+    return reuse.content_keys(block.scores) ^ _id_keys(block)
 
 
-def copy_keys(block: Block, group: str | None = None, rows: Booleans | slice = ALL) -> Keys:
+def copy_keys(block: Block, group: str | None = None, rows: Booleans | slice = ALL) -> reuse.Keys:
     """Keys (rows x some) of which a copy of a row has at least one, also if it was stored in another way.
 
     Rows that differ in the column `group` are no copies.
     """
     scores = block.scores[rows]
-    keys = np.column_stack([content_keys(scores), near_keys(scores, block.input == "probs")])
+    keys = np.column_stack([reuse.content_keys(scores), reuse.near_keys(scores, block.input == "probs")])
     return keys if group is None else keys ^ example_keys(block, group)[rows, None]
 
 
-def example_keys(block: Block, group: str) -> Keys:
+def example_keys(block: Block, group: str) -> reuse.Keys:
     """A number for each row by its value of a column; reports rows without one."""
     values, missing = sortable_keys(block.columns.column(group), f"{block.part.name}: column '{group}'")
     block.report(missing, "no group (null)", "fill it in", column=group)
@@ -270,7 +247,7 @@ def example_keys(block: Block, group: str) -> Keys:
     return np.array(hashes, np.uint64)[places]
 
 
-def _id_keys(block: Block) -> Keys:
+def _id_keys(block: Block) -> reuse.Keys:
     """A number for each row by the column that tells rows apart; 0 where there is none."""
     if block.id_name is None:
         return np.zeros(block.rows, np.uint64)
@@ -280,12 +257,12 @@ def _id_keys(block: Block) -> Keys:
     return np.frombuffer(b"".join(hashes), "<u8")
 
 
-def coarse_row_keys(block: Block, raw: Scores | None = None) -> Keys:
+def coarse_row_keys(block: Block, raw: Scores | None = None) -> reuse.Keys:
     """The coarse keys of the rows, from the scores as they are stored: a floor has no say."""
     scores, probabilities = block.scores, block.input == "probs"
     if block.input == "scores" or raw is None:
         mantissa, exponent = np.frexp(scores)
-        return content_keys(np.ldexp(np.rint(mantissa * 2.0**12), exponent)) ^ _id_keys(block)
+        return reuse.content_keys(np.ldexp(np.rint(mantissa * 2.0**12), exponent)) ^ _id_keys(block)
     if block.binary and block.input == "logits":
         scores = raw.values
     elif block.binary:
@@ -293,7 +270,7 @@ def coarse_row_keys(block: Block, raw: Scores | None = None) -> Keys:
         with np.errstate(over="ignore"):
             second, probabilities = stored if probabilities else np.exp(stored), True
         scores = np.stack([1.0 - second, second], axis=1)
-    return coarse_keys(scores, raw.prediction, probabilities)
+    return reuse.coarse_keys(scores, raw.prediction, probabilities)
 
 
 _ENOUGH_IN_A_FILE = 100
@@ -320,7 +297,7 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
             found = notes.look.kind(dump.binary)
             sums = found == "probabilities" and not dump.binary
             if sums or (found not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
-                reason, _ = (BINARY_DOUBTS if dump.binary else DOUBTS)[found]
+                reason, _ = (inputs.BINARY_DOUBTS if dump.binary else inputs.DOUBTS)[found]
                 raise DumpError(
                     f"{file}: column '{dump.columns.pattern}': {reason}, unlike those of the other files; store all "
                     "files in one kind, or pass `input=logits` if they really are logits"
@@ -329,9 +306,9 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
         raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
 
 
-def doubt_about(dump: Dump, kind: Kind) -> str:
+def doubt_about(dump: Dump, kind: inputs.Kind) -> str:
     """Why scores of such a look are not taken as logits, and what to say."""
-    return "; ".join((BINARY_DOUBTS if dump.binary else DOUBTS)[kind])
+    return "; ".join((inputs.BINARY_DOUBTS if dump.binary else inputs.DOUBTS)[kind])
 
 
 def check_floor(floor: float | None, dump: Dump) -> None:
@@ -477,7 +454,7 @@ def check_columns(dump: Dump, columns: Sequence[str], option: str) -> None:
 # Whether rows are fresh: a guarantee needs rows that calibrate and fit have not seen, a report those of no step
 
 
-def seen_rows(rejector: Rejector, for_guarantee: bool = False) -> dict[str, Fingerprint | None]:
+def seen_rows(rejector: Rejector, for_guarantee: bool = False) -> dict[str, reuse.Fingerprint | None]:
     """What each step that made a rejector has seen, None where it does not tell; one object for the same rows.
 
     For a guarantee the steps count that it rests on.
@@ -490,16 +467,18 @@ def seen_rows(rejector: Rejector, for_guarantee: bool = False) -> dict[str, Fing
     }
     if for_guarantee:
         steps = {"fit": rejector.ratio} | ({"calibrate": calibration} if calibration.method in FITTED_METHODS else {})
-    return {step: read_fingerprint(made.fingerprint, made.rows) for step, made in steps.items() if made is not None}
+    return {
+        step: reuse.read_fingerprint(made.fingerprint, made.rows) for step, made in steps.items() if made is not None
+    }
 
 
-def judge_rows(seen: Mapping[str, Fingerprint | None], columns: Mapping[str, Any]) -> dict[str, Reuse]:
+def judge_rows(seen: Mapping[str, reuse.Fingerprint | None], columns: Mapping[str, Any]) -> dict[str, reuse.Reuse]:
     """Whether each step that tells its rows has used those that were looked up."""
     return {step: rows.judge(columns[f"seen by {step}"]) for step, rows in seen.items() if rows is not None}
 
 
 def check_fresh(
-    seen: Mapping[str, Fingerprint | None], columns: Mapping[str, Any], allow_reuse: bool
+    seen: Mapping[str, reuse.Fingerprint | None], columns: Mapping[str, Any], allow_reuse: bool
 ) -> tuple[bool, bool]:
     """Whether rows that were looked up were used by these steps, and whether that could have been noticed.
 

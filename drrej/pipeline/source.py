@@ -66,7 +66,14 @@ class Source(Struct, frozen=True):
         if rejector is not None and dump.columns.layout == "choices" and dump.classes < rejector.classes:
             dump = replace(dump, classes=rejector.classes)  # none of these questions has as many choices
         if rejector is not None and rejector.is_scored:
-            _check_scores(dump, rejector.columns.logits)
+            known = rejector.columns.logits
+            own, fitted = ([part.endswith(WORDS) for part in each.split(",")] for each in (dump.columns.pattern, known))
+            if own != fitted:  # more, fewer, or words in place of numbers
+                kinds = ", ".join("words" if is_words else "numbers" for is_words in fitted)
+                raise DumpError(
+                    f"{dump.parts[0].name}: '{dump.columns.pattern}' cannot take the place of '{known}' ({kinds}), "
+                    "which the rejector was made for"
+                )
         if rejector is not None:
             check_classes(dump.parts[0].name, dump.columns.pattern, dump.classes, rejector)
         return dump
@@ -179,17 +186,6 @@ def _scores_remembered(options: DumpOptions, rejector: Rejector) -> DumpOptions:
     if options.prediction is None and options.label is None and known.correct is not None:
         return replace(options, correct=known.correct)
     return replace(options, prediction=options.prediction or known.prediction, label=options.label or known.label)
-
-
-def _check_scores(dump: Dump, known: str) -> None:
-    """Raise when rows bring other scores than the rejector was made for: more, fewer, or words in place of numbers."""
-    own, fitted = ([part.endswith(WORDS) for part in names.split(",")] for names in (dump.columns.pattern, known))
-    if own != fitted:
-        kinds = ", ".join("words" if is_words else "numbers" for is_words in fitted)
-        raise DumpError(
-            f"{dump.parts[0].name}: '{dump.columns.pattern}' cannot take the place of '{known}' ({kinds}), which the "
-            "rejector was made for"
-        )
 
 
 def check_classes(where: str, column: str, classes: int, rejector: Rejector) -> None:

@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import asdict, replace
 
 from drrej._version import __version__
+from drrej.core import thresholds
 from drrej.core.certify import (
     Candidates,
     certify_both,
@@ -25,40 +26,18 @@ from drrej.core.certify import (
 from drrej.core.curves import Curve, MeanCurve
 from drrej.core.intervals import CONFIDENCE, exact_decimal
 from drrej.core.promises import PromiseRows, by_class, choose_cutoffs, path_of
-from drrej.core.reuse import MOST_REPEATS, Fingerprint, repeats
-from drrej.core.thresholds import (
-    FIXED,
-    MEAN_RULES,
-    REJECT_ALL,
-    Rule,
-    capped,
-    choose_cutoff,
-    least_cost_cutoff,
-    mean_cutoff,
-    regression_errors,
-)
+from drrej.core.reuse import MOST_REPEATS, Sketch, repeats
+from drrej.core.thresholds import REJECT_ALL, Rule
 from drrej.data.dump import Dump
 from drrej.data.problems import shown
 from drrej.documents.gates import near
 from drrej.documents.rejector import GroupThreshold, Ratio, Rejector, Threshold
 from drrej.documents.summaries import CertifiedNow, Plan
 from drrej.errors import Infeasible, OptionError
+from drrej.pipeline import score
 from drrej.pipeline.collect import collect_scored, curve_of
 from drrej.pipeline.figures import below_chance
 from drrej.pipeline.plan import plan_from
-from drrej.pipeline.score import (
-    PREDICTION,
-    Grouping,
-    Scored,
-    Scorer,
-    check_columns,
-    check_fresh,
-    copy_keys,
-    numbered,
-    residual_columns,
-    residual_of,
-    seen_rows,
-)
 from drrej.pipeline.source import Source, without_bad_files
 
 UNNOTICEABLE = (
@@ -115,9 +94,7 @@ def choose_threshold(
             f"cutoffs by '{options.by}': a new row has no label, so no cutoff can depend on it; use 'prediction'"
         )
     labelled = rule.needs_labels or (table and dump.label_kind is not None)
-    seen = {} if rule.confidence is None or options.known_fresh else seen_rows(rejector, for_guarantee=True)
-    columns = _collect(source, dump, rejector, rule, labelled, options, seen)
-    reused, noticeable = check_fresh(seen, columns, options.allow_reuse)
+    columns = _collect(source, dump, rejector, rule, labelled, options)
     repeated, doubt = _repeated(rule, columns, options.group), None
     countable = "wrong" in columns and not rejector.is_scored
     if (rule.limits_errors or rule.promises) and countable and not source.cautions:
@@ -131,21 +108,26 @@ def choose_threshold(
             groups, tables = _decisions(rule, rejector.need_ratio(), columns, by, table)
     except Infeasible as verdict:
         raise Infeasible(f"{verdict}; {remark}" if remark else str(verdict)) from None
-    decision = asdict(groups[0] if by is None else _together(groups))
+    decision = asdict(groups[0])
+    if by is not None:  # all groups as one
+        rows, accepted = sum(group.rows for group in groups), sum(group.accepted for group in groups)
+        hits = [round(group.accepted * group.accuracy) for group in groups if group.accuracy is not None]
+        accuracy = sum(hits) / accepted if hits else None
+        decision = asdict(GroupThreshold("", None, None, rows, accepted, accepted / rows, accuracy))
     del decision["group"]
     finished = rejector.with_sections(
         rejector.calibration,
         rejector.ratio,
         Threshold(
             **decision,
-            rule=replace(rule, method=rule.certified_by, reused=None if rule.confidence is None else reused),
-            fingerprint=columns["sketch"].fingerprint().text() if rule.kind not in FIXED else None,
+            rule=replace(rule, method=rule.certified_by, reused=None if rule.confidence is None else columns["reused"]),
+            fingerprint=columns["sketch"].fingerprint().text() if rule.kind not in thresholds.FIXED else None,
             by=by,
             groups=None if by is None else groups,
         ),
     )
     listed = pa.concat_tables(tables) if tables else pa.table({})
-    cautions = [doubt or (repeated if noticeable else UNNOTICEABLE), whole]
+    cautions = [doubt or (repeated if columns["noticeable"] else UNNOTICEABLE), whole]
     return ChosenThreshold(finished, listed, "; ".join(filter(None, cautions)) or None)
 
 
@@ -184,22 +166,23 @@ def _collect(
     rule: Rule,
     labelled: bool,
     options: ThresholdOptions,
-    seen: Mapping[str, Fingerprint | None],
 ) -> Mapping[str, Any]:
     """The columns loss, wrong (with labels), value (what a row loses), group and once, and which rows these are.
 
-    `once` is false for a row that repeats an earlier one.
+    `once` is false for a row that repeats an earlier one. For a guarantee, `reused` tells whether rows were used before
+    and `noticeable` whether that could be seen; raises where they were and must not be.
     """
-    grouping = None if options.by is None else Grouping(options.by, rejector, dump, "the cutoffs")
+    seen = {} if rule.confidence is None or options.known_fresh else score.seen_rows(rejector, for_guarantee=True)
+    grouping = None if options.by is None else score.Grouping(options.by, rejector, dump, "the cutoffs")
     examples = () if (example := options.group) is None else (example,)
-    check_columns(dump, examples, "`group`")
-    scorer = Scorer(rejector, dump, decide=False)
+    score.check_columns(dump, examples, "`group`")
+    scorer = score.Scorer(rejector, dump, decide=False)
     residual: Sequence[str] = ()
     if rule.kind in ("mse", "mae"):
         columns, missing = rejector.columns, f"`{rule.kind}` needs `prediction=COL` and `target=COL` in 'drrej fit'"
-        residual = residual_columns(dump, {"prediction": columns.prediction, "target": columns.target}, missing)
+        residual = score.residual_columns(dump, {"prediction": columns.prediction, "target": columns.target}, missing)
 
-    def of_rows(scored: Scored) -> dict[str, Any]:
+    def of_rows(scored: score.Scored) -> dict[str, Any]:
         columns: dict[str, Any] = {"loss": scored.loss}
         if scored.block.labels is not None:
             columns["wrong"] = scored.wrong
@@ -207,21 +190,24 @@ def _collect(
             columns["prediction"] = scored.prediction
             columns["label"] = scored.prediction if scored.block.labels is None else scored.block.labels
         if residual:
-            columns["value"] = regression_errors(residual_of(scored.block, residual), rule.kind, rule.clip)
+            columns["value"] = thresholds.regression_errors(
+                score.residual_of(scored.block, residual), rule.kind, rule.clip
+            )
         elif rule.error_cost is not None:
             columns["value"] = scored.wrong * np.float64(rule.error_cost)
         elif rule.review_cost is not None or rule.kind == "mean-cost":
             columns["value"] = scored.cost
         if grouping is not None:
             columns["group"] = grouping.column(scored.block, scored.prediction)
-        if rule.kind not in FIXED:
-            columns["sketch"] = scored.sketch
+        if rule.kind not in thresholds.FIXED:
+            columns["sketch"] = Sketch.of(scored.keys, scored.coarse)
         if rule.confidence is not None and not (rejector.is_scored and example is None):  # scores tie by nature
-            columns["key"] = copy_keys(scored.block, example)
+            columns["key"] = score.copy_keys(scored.block, example)
         return columns | scored.look_up(seen)
 
     keep = (*(() if grouping is None else grouping.columns), *residual, *examples)
     found = collect_scored(source, dump, scorer, of_rows, "choosing", labelled, keep)
+    found["reused"], found["noticeable"] = score.check_fresh(seen, found, options.allow_reuse)
     found["once"] = ~repeats(found.pop("key")) if "key" in found else np.ones(found["loss"].size, bool)
     return found
 
@@ -267,7 +253,7 @@ def _decisions(
     tables: list[pa.Table] = []
     if by is None:
         return (decide(rule, ratio, kept, tables=tables if table else None),), tables
-    numbers, names = numbered(columns["group"])
+    numbers, names = score.numbered(columns["group"])
     groups, infeasible = [], []
     for number, name in enumerate(names):
         inside = {column: values[numbers == number] for column, values in kept.items()}
@@ -343,7 +329,7 @@ def _promised(
     if not named and (found.cutoffs == found.cutoffs[0]).all():
         return (group("", float(found.cutoffs[0]), slice(None)),), None, None
     groups = map(group, names, found.cutoffs.tolist(), by_class(rows.prediction, len(names)))
-    return tuple(groups), PREDICTION, whole or None
+    return tuple(groups), score.PREDICTION, whole or None
 
 
 def decide(
@@ -378,11 +364,11 @@ def decide(
             other = _certified(rule, ratio, curve, candidates, columns, delta)
             cutoff = None if cutoff is None or other is None else max(cutoff, other)
     elif costs is None:
-        cutoff = choose_cutoff(rule, density, curve)
-    elif rule.kind in MEAN_RULES:
-        cutoff = mean_cutoff(rule, costs, density.flat_start)
+        cutoff = thresholds.choose_cutoff(rule, density, curve)
+    elif rule.kind in thresholds.MEAN_RULES:
+        cutoff = thresholds.mean_cutoff(rule, costs, density.flat_start)
     else:
-        cutoff = least_cost_cutoff(costs, rule.target, density)
+        cutoff = thresholds.least_cost_cutoff(costs, rule.target, density)
     accepted, errors = curve.below(cutoff)
     return GroupThreshold(
         group=group or "",
@@ -392,7 +378,7 @@ def decide(
         accepted=accepted,
         coverage=accepted / curve.rows,
         accuracy=(accepted - errors) / accepted if rule.needs_labels and accepted else None,
-        mean=costs.below(cutoff)[1] if costs is not None and rule.kind in MEAN_RULES else None,
+        mean=costs.below(cutoff)[1] if costs is not None and rule.kind in thresholds.MEAN_RULES else None,
     )
 
 
@@ -431,7 +417,7 @@ def _candidates(rule: Rule, ratio: Ratio, curve: Curve, delta: float, groups: in
         return None
     reachable, _ = curve.below(density.flat_start)
     count = max(1, int(np.searchsorted(curve.accepted, reachable, side="right")))
-    last = capped(curve.following(int(curve.accepted[count - 1])), density)
+    last = thresholds.capped(curve.following(int(curve.accepted[count - 1])), density)
     cutoffs = np.append(curve.losses[1:count], np.inf if last is None else last)
     counts = curve.accepted[:count], curve.errors[:count]
     return Candidates(cutoffs, *counts, np.full(count, delta), np.zeros(count, bool))
@@ -458,13 +444,6 @@ def _listed(candidates: Candidates, rule: Rule, ratio: Ratio, curve: Curve, labe
     if rule.confidence is not None and rule.limits_errors:
         columns["certified"] = pa.array(candidates.certified)
     return pa.table(columns)
-
-
-def _together(groups: tuple[GroupThreshold, ...]) -> GroupThreshold:
-    """All groups as one."""
-    rows, accepted = sum(group.rows for group in groups), sum(group.accepted for group in groups)
-    right = [round(group.accepted * group.accuracy) for group in groups if group.accuracy is not None]
-    return GroupThreshold("", None, None, rows, accepted, accepted / rows, sum(right) / accepted if right else None)
 
 
 def certify_if_possible(
