@@ -16,7 +16,7 @@ from scipy.stats import binom, binomtest
 
 import drrej
 from drrej.core.curves import Curve
-from drrej.core.intervals import lower_bound, proportion, rate_at_most, upper_bound
+from drrej.core.intervals import lower_bound, proportion, rate_at_most, sampled_share, upper_bound
 from drrej.core.losses import expected_losses
 
 graded = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40)
@@ -152,6 +152,17 @@ def test_rates_on_the_edge_are_compared_exactly() -> None:
     assert rate_at_most(hits, rows, limit).tolist() == [True, True, False]
     assert rate_at_most(hits, rows, Fraction("0.1")).tolist() == [True, True, False]
     assert rate_at_most(hits, rows, Fraction("0.0999999999999999999999999999999")).tolist() == [False, False, False]
+
+
+@pytest.mark.parametrize("kinds", [2, 3, 7])
+@pytest.mark.parametrize("drawn", [7, 60, 100])
+def test_a_share_of_drawn_rows_of_which_all_or_none_are_hits(kinds: int, drawn: int) -> None:
+    """As of one kind: (1 - p)^n = level, which is all that Hoeffding's bound says at the ends."""
+    rows, each = np.full(kinds, 500), np.full(kinds, drawn)
+    far = 1.0 - 0.025 ** (1 / (kinds * drawn))
+    assert sampled_share(rows, each, 0 * each, 0.025) == pytest.approx((0.0, 0.0, far), abs=1e-12)
+    assert sampled_share(rows, each, each, 0.025) == pytest.approx((1.0, 1.0 - far, 1.0), abs=1e-12)
+    assert sampled_share(np.array([9000, 1000]), np.array([200, 100]), np.array([0, 0]), 0.025)[:2] == (0.0, 0.0)
 
 
 # Calibration figures of a report
