@@ -12,11 +12,19 @@ import reference
 from conftest import make_model, make_rejector, source, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, multinomial, norm
+from test_curves import every_outcome
 
 import drrej
 from drrej.core.curves import Curve
-from drrej.core.intervals import lower_bound, proportion, rate_at_most, sampled_share, upper_bound
+from drrej.core.intervals import (
+    lower_bound,
+    mean_interval,
+    proportion,
+    rate_at_most,
+    sampled_share,
+    upper_bound,
+)
 from drrej.core.losses import expected_losses
 
 graded = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40)
@@ -152,6 +160,54 @@ def test_rates_on_the_edge_are_compared_exactly() -> None:
     assert rate_at_most(hits, rows, limit).tolist() == [True, True, False]
     assert rate_at_most(hits, rows, Fraction("0.1")).tolist() == [True, True, False]
     assert rate_at_most(hits, rows, Fraction("0.0999999999999999999999999999999")).tolist() == [False, False, False]
+
+
+@pytest.mark.parametrize("prices", [[0.0, 2.0, 50.0], [-3.0, 0.0, 1.0, 10.0]])
+def test_the_ends_of_a_mean_miss_with_the_chance_that_was_promised(prices: list[float]) -> None:
+    """Every outcome of six rows, whatever the shares of the values: those of two have exact ends, of more a bet."""
+    values, level, rng = np.array(prices), 0.1, np.random.default_rng(0)
+    outcomes = every_outcome(6, values.size)
+    low, high = np.array([mean_interval(values, counts, level) for counts in outcomes]).T
+    means = outcomes @ values / 6
+    assert ((values.min() <= low) & (low <= means) & (means <= high)).all()
+    assert (low > values.min()).any()
+    assert (high < values.max()).any()
+    for sameness in np.repeat([0.2, 1.0, 5.0], 20):
+        shares = rng.dirichlet(np.full(values.size, sameness))
+        chances, truth = multinomial.pmf(outcomes, 6, shares), float(shares @ values)
+        assert chances[low > truth + 1e-9].sum() <= level
+        assert chances[high < truth - 1e-9].sum() <= level
+
+
+def test_the_ends_of_a_mean_move_with_its_values_and_close_in_with_the_rows() -> None:
+    values, counts = np.array([0.0, 1.0, 2.0, 6.0]), np.array([40, 30, 20, 10])
+    low, high = mean_interval(values, counts, 0.05)
+    assert mean_interval(3.0 * values - 5.0, counts, 0.05) == pytest.approx((3 * low - 5, 3 * high - 5))
+    assert mean_interval(-values, counts, 0.05) == pytest.approx((-high, -low))
+    widths = [np.diff(mean_interval(values, factor * counts, 0.05))[0] for factor in (1, 100, 10_000)]
+    spread = math.sqrt(np.average(values**2, weights=counts) - np.average(values, weights=counts) ** 2)
+    normal = [2 * norm.isf(0.05) * spread / math.sqrt(100 * factor) for factor in (1, 100, 10_000)]
+    assert all(wide < 2.2 * usual for wide, usual in zip(widths, normal, strict=True))  # a bet costs less than twice
+    assert all(wide > usual for wide, usual in zip(widths, normal, strict=True))
+
+
+def test_the_ends_of_a_share_of_drawn_rows_miss_with_the_chance_that_was_promised() -> None:
+    """Every outcome of what was drawn of two kinds, and of a third of which nothing was."""
+    rows, drawn, level = np.array([700, 200, 100]), np.array([25, 15, 0]), 0.1
+    outcomes = [(a, b) for a in range(26) for b in range(16)]
+    found = [sampled_share(rows, drawn, np.array([a, b, 0]), level) for a, b in outcomes]
+    share, low, high = np.array(found, np.float64).T
+    a, b = np.array(outcomes).T
+    assert share == pytest.approx((7 * a / 25 + 2 * b / 15) / 9)
+    assert high.max() == pytest.approx(1.0)
+    assert low.min() == 0.0
+    for first in (0.01, 0.1, 0.4, 0.9):
+        for second in (0.02, 0.3, 0.8):
+            chances = binom.pmf(a, 25, first) * binom.pmf(b, 15, second)
+            for third in (0.0, 1.0):
+                truth = 0.7 * first + 0.2 * second + 0.1 * third
+                assert chances[low > truth].sum() <= level
+                assert chances[high < truth].sum() <= level
 
 
 @pytest.mark.parametrize("kinds", [2, 3, 7])

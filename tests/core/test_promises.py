@@ -232,6 +232,13 @@ def test_a_class_that_hands_its_level_on_helps_the_next() -> None:
     assert "at least 29 are needed" in found.rejected["b"]
 
 
+def test_a_class_whose_rows_all_tie_hands_its_level_on_too() -> None:
+    label = np.r_[np.zeros(500, int), np.ones(25, int)]
+    rows = PromiseRows(np.where(label, np.arange(525) / 525, 0.5), label, label, np.ones(525, bool))
+    goals = [Goal("accuracy", 0.99, "a"), Goal("accuracy", 0.9, "b")]
+    assert choose_cutoffs(goals, NAMES, rows, PLAIN, 0.1).cutoffs.tolist() == [math.inf] * 3
+
+
 def test_repeated_right_rows_count_once() -> None:
     rows = draw(5, 400)
     twice = PromiseRows(
