@@ -15,7 +15,7 @@ from conftest import more_trials, thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.stats import binom, multinomial
+from scipy.stats import beta, binom, multinomial
 
 from drrej.core import curves
 from drrej.core.curves import Curve, coverage_at_risk
@@ -258,3 +258,12 @@ def test_a_part_without_errors_is_found_however_small(share: float, least: float
     lower, upper = coverage_at_risk(Curve.of(losses[~wrong], losses[wrong]), Fraction("0.02"))
     truth = share / (1 - 3 * 0.02)  # a third of the rows above the share is wrong
     assert least < lower < truth < upper < truth + 0.1
+
+
+def test_a_part_that_is_just_large_enough_is_certified() -> None:
+    """Of 400 rows 150 are right: searches from 400, 282, 199 and 140 rows on could pass, each with a fourth of 1 %."""
+    losses = np.arange(400.0)
+    lower, _ = coverage_at_risk(Curve.of(losses[:150], losses[150:]), Fraction("0.05"))
+    assert binom.cdf(0, 140, 0.05) < 0.01 / 4
+    most = max(rows for rows in range(150, 400) if binom.cdf(rows - 150, rows, 0.05) <= 0.01)
+    assert lower == pytest.approx(beta.ppf(0.005, most, 401 - most))

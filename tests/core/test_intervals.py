@@ -18,6 +18,8 @@ from test_curves import every_outcome
 import drrej
 from drrej.core.curves import Curve
 from drrej.core.intervals import (
+    at_least,
+    at_most,
     lower_bound,
     mean_interval,
     proportion,
@@ -137,6 +139,16 @@ def test_intervals_are_exact(hits: int, rows: int) -> None:
         assert binom.cdf(hits, rows, interval["upper"]) == pytest.approx(0.025, rel=1e-6)
     if hits > 0:
         assert binom.sf(hits - 1, rows, interval["lower"]) == pytest.approx(0.025, rel=1e-6)
+
+
+@pytest.mark.parametrize("rate", [0.0, 1e-9, 0.07, 0.5, 1.0])
+def test_tails_are_those_of_the_binomial_distribution(rate: float) -> None:
+    """Of numbers and of arrays, and of counts that cannot be."""
+    counts, rows = np.array([-1, 0, 1, 3, 9, 10, 11, 700]), np.array([10, 10, 10, 10, 10, 10, 10, 9000])
+    assert at_most(counts, rows, rate) == pytest.approx(binom.cdf(counts, rows, rate), rel=1e-9)
+    assert at_least(counts, rows, rate) == pytest.approx(binom.sf(counts - 1, rows, rate), rel=1e-9)
+    assert float(at_most(3, 10, rate)) == pytest.approx(binom.cdf(3, 10, rate), rel=1e-9)
+    assert float(at_least(3, 10, rate)) == pytest.approx(binom.sf(2, 10, rate), rel=1e-9)
 
 
 def test_a_proportion_of_nothing_is_undefined() -> None:
