@@ -5,9 +5,10 @@
 Each case changes one operator, comparison, number, condition or name of a module of `core/`, chosen at random, and runs
 the tests of the module in a process of their own, up to the first that fails: those of `tests/core/test_MODULE*.py`, or
 of files that import it where none has its name. With `--near` what lives is tried on the other files that import the
-module too, one by one. A mutant lives if all of them pass; tests that notice one must pass without the change. `--part`
-runs one of several shares of the same sample. `--again` runs only those of the sample that the output of an earlier run
-lists as living, to see what new tests notice: with the same cases and seed, and an unchanged `core/`.
+module too, one by one, and on its examples. A mutant lives if all of them pass; tests that notice one must pass without
+the change. `--part` runs one of several shares of the same sample. `--again` runs only those of the sample that the
+output of an earlier run lists as living, to see what new tests notice: with the same cases and seed, and an unchanged
+`core/`.
 """
 
 from __future__ import annotations
@@ -190,6 +191,12 @@ def tests_of(module: str) -> list[str]:
     return found or [file for file in importing(module) if file.startswith("tests/core/")] or importing(module)
 
 
+def examples_of(path: Path) -> list[str]:
+    """The test of the examples in docstrings of a module, if it has any."""
+    has_some = ">>> " in path.read_text(encoding="utf-8")
+    return [f"tests/contract/test_doctests.py::test_examples_run[{path.relative_to(CORE.parent)}]"] * has_some
+
+
 def run(mutant: Mutant, tests: Sequence[str]) -> str:
     """What becomes of a mutant: killed, timeout or lived."""
     if not tests:  # pytest would take all there are
@@ -226,7 +233,7 @@ def check_unchanged(path: Path, tests: Sequence[str]) -> None:
 def outcome_of(mutant: Mutant, near: bool) -> str:
     """What becomes of a mutant, by its own tests and then, if asked for, by others that import its module."""
     own = tests_of(mutant.module)
-    others = [(file,) for file in importing(mutant.module) if near and file not in own]
+    others = [(file,) for file in (*importing(mutant.module), *examples_of(mutant.path)) if near and file not in own]
     for tests in (tuple(own), *others):
         found = run(mutant, tests)
         if found != "lived":

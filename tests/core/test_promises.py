@@ -285,6 +285,7 @@ def test_rules() -> None:
     assert class_risks(rule.promises, NAMES) == {0: 0.01, 2: 0.01, 1: 0.1}
     assert one_rule({"accuracy": {"": 0.9}}) == Rule("accuracy", 0.9)
     assert not one_rule({"reviews": 5.0}, per=10).needs_labels
+    assert one_rule({"reviews": 1.0}, per=1).promises == (Goal("reviews", 1.0, per=1),)
     for targets, more, message in [
         ({"max_missed": {"": 0.1}}, {}, "is for a class"),
         ({"overall_risk": {"a": 0.1}}, {}, "is for all rows"),
@@ -301,6 +302,8 @@ def test_rules() -> None:
 def test_reviewers_are_allowed_for() -> None:
     few = with_reviewers([Goal("overall-risk", 0.02, reviewer_accuracy=0.995)])
     assert [(goal.what, goal.limit) for goal in few] == [("overall-risk", 0.015)]
+    half = with_reviewers([Goal("overall-risk", 0.02, reviewer_accuracy=0.95)])  # 1 % of all rows: a fifth of them
+    assert [(goal.what, goal.limit) for goal in half] == [("overall-risk", 0.01), ("coverage", 0.8)]
     covered = with_reviewers([Goal("overall-risk", 0.01, reviewer_accuracy=0.97), Goal("coverage", 0.9)])
     assert [(goal.what, goal.limit) for goal in covered] == [("overall-risk", 0.007), ("coverage", 0.9)]
     with pytest.raises(OptionError, match="reviewers alone make more errors"):
