@@ -18,7 +18,7 @@ from scipy.integrate import quad
 from scipy.stats import beta, binom, multinomial
 
 from drrej.core import curves
-from drrej.core.curves import Curve, coverage_at_risk
+from drrej.core.curves import Curve, MeanCurve, coverage_at_risk
 from drrej.core.intervals import lower_bound, upper_bound
 
 ROWS = st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=60)
@@ -267,3 +267,24 @@ def test_a_part_that_is_just_large_enough_is_certified() -> None:
     assert binom.cdf(0, 140, 0.05) < 0.01 / 4
     most = max(rows for rows in range(150, 400) if binom.cdf(rows - 150, rows, 0.05) <= 0.01)
     assert lower == pytest.approx(beta.ppf(0.005, most, 401 - most))
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), min_size=1, max_size=30), st.integers(0, 5))
+def test_a_curve_of_costs_is_counted(rows: list[tuple[int, int]], review: int) -> None:
+    """Accepted rows with what they lose below each cutoff, the areas of the lines between, and the cheapest cutoff."""
+    losses, costs = np.array(rows, np.float64).T
+    curve = MeanCurve.of(losses, costs)
+    assert curve.rows == len(rows)
+    for cutoff in (None, -0.5, 0.0, 2.5, 3.0, 6.0, 7.0):
+        inside = costs[losses < (math.inf if cutoff is None else cutoff)]
+        assert curve.below(cutoff) == (inside.size, inside.mean() if inside.size else None)
+    points = [(int(np.sum(losses <= at)), float(costs[losses <= at].sum())) for at in np.unique(losses)]
+    coverage = np.array([0, *(count for count, _ in points)]) / len(rows)
+    means = [total / count for count, total in points]
+    assert curve.aurc() == pytest.approx(np.trapezoid([means[0], *means], coverage))
+    assert curve.augrc() == pytest.approx(np.trapezoid([0.0, *(total / len(rows) for _, total in points)], coverage))
+    totals = [total + review * (len(rows) - count) for count, total in points]
+    assert curve.totals(review).tolist() == [*totals, review * len(rows)]
+    least = min(*totals, review * len(rows))
+    best = [place for place, total in enumerate(totals) if total == least]
+    assert curve.cheapest(review) == (best[-1] if best else -1)
