@@ -7,7 +7,9 @@ import pytest
 from conftest import more_trials
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
+from drrej.core.calibrators import FOLDS
 from drrej.core.confidence import (
     FLAT,
     SCORE_CALIBRATORS,
@@ -124,6 +126,24 @@ def test_auto_takes_what_fits() -> None:
     place = rng.random(6000)
     bad = rng.random(6000) < np.where(place < 0.5, 0.5, 0.02)
     assert choose_score_map(100 * place[:, None], bad, False, "auto")[0] == "isotonic"
+
+
+def test_auto_takes_the_simplest_that_is_not_clearly_worse_on_rows_left_out() -> None:
+    """By the likelihood of each fifth under a map that was fitted to the others."""
+    taken = set()
+    for seed in range(12, 24):
+        p, wrong = rows(100, seed, scale=2.0)
+        fold, losses = np.arange(100) % FOLDS, np.empty((2, 100))
+        for number in range(FOLDS):
+            out = fold == number
+            for name, loss in zip(("logistic", "beta"), losses, strict=True):
+                odds = fit_scores(p[~out, None], wrong[~out], False, name).log_odds(p[out, None])
+                loss[out] = -np.log(expit(np.where(wrong[out], odds, -odds)))
+        worse = losses[0] - losses[1]
+        expected = "logistic" if worse.mean() <= worse.std() / 10 else "beta"
+        assert choose_score_map(p[:, None], wrong, False, "auto")[0] == expected
+        taken.add(expected)
+    assert taken == {"logistic", "beta"}
 
 
 def test_several_scores_are_better_than_each() -> None:
