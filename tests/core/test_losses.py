@@ -11,13 +11,11 @@ from conftest import thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from reference import mp_losses
-from scipy.special import softmax
 
 from drrej.core import softmax as losses
-from drrej.core.calibrators import Temperature
 from drrej.core.losses import PLAIN as LOSSES
-from drrej.core.losses import CostLoss, expected_losses
-from drrej.core.softmax import NOTHING, GapSums, block_sums
+from drrej.core.losses import expected_losses
+from drrej.core.softmax import GapSums, block_sums
 from drrej.core.types import Precision
 
 ALL_SUMS = frozenset(GapSums.__annotations__) - {"odds"}
@@ -232,17 +230,3 @@ def test_sums_between_two_float32_numbers_have_no_order(axis: int) -> None:
     rows, sums = (rows.T if axis == 0 else rows).copy(), np.empty(50, np.float32)
     losses._total(rows, None, sums, np.empty_like(rows), axis)
     assert (sums == np.float32(1 + 2.0**-23)).all()
-
-
-def test_the_action_is_the_one_that_costs_least_on_average() -> None:
-    """Against all probabilities times all costs, over several chunks of rows; of equal costs the first."""
-    rng = np.random.default_rng(0)
-    logits, costs = rng.normal(0.0, 2.0, (30_000, 3)), np.array([[0.0, 5.0, 1.0], [9.0, 0.0, 1.0], [2.0, 2.0, 0.0]])
-    logits[7] = 0.0
-    after, _ = Temperature(1.6).scores(logits, NOTHING, "float64")
-    prediction, loss = CostLoss(tuple(map(tuple, costs.tolist()))).of(after, {})
-    expected = softmax(logits / 1.6, axis=1) @ costs
-    assert prediction.tolist() == expected.argmin(axis=1).tolist()
-    np.testing.assert_allclose(loss, expected.min(axis=1), rtol=1e-12)
-    equal, _ = CostLoss(((0.0, 0.0), (1.0, 1.0))).of(Temperature(1.0).scores(logits[:, :2], NOTHING, "float64")[0], {})
-    assert not equal.any()
