@@ -203,6 +203,16 @@ def test_the_ends_of_a_mean_move_with_its_values_and_close_in_with_the_rows() ->
     assert all(wide > usual for wide, usual in zip(widths, normal, strict=True))
 
 
+@pytest.mark.parametrize("counts", [(985, 5, 5, 5), (5, 5, 5, 985), (250, 250, 250, 250)])
+def test_the_ends_of_a_mean_are_near_however_little_the_values_vary(counts: tuple[int, ...]) -> None:
+    """Within three times of what a normal distribution has: a small bet alone suits values that vary a lot."""
+    values = np.array([0.0, 1.0, 2.0, 6.0])
+    low, high = mean_interval(values, np.array(counts), 0.05)
+    mean, square = (np.average(powers, weights=counts) for powers in (values, values**2))
+    usual = norm.isf(0.05) * math.sqrt((square - mean**2) / 1000)
+    assert mean - 3 * usual < low < mean < high < mean + 3 * usual
+
+
 def test_the_ends_of_a_share_of_drawn_rows_miss_with_the_chance_that_was_promised() -> None:
     """Every outcome of what was drawn of two kinds, and of a third of which nothing was."""
     rows, drawn, level = np.array([700, 200, 100]), np.array([25, 15, 0]), 0.1
