@@ -157,7 +157,8 @@ def sampled_share(
         low, high = (most * bound(int(hits[0]), total, level) for bound in (lower_bound, upper_bound))
     else:
         unit = total * float((weights / drawn).max())  # the sum of the weighted rows is at most that
-        low, high = unit * _chernoff(share / unit, total, level, 0.0), unit * _chernoff(share / unit, total, level, 1.0)
+        mean = min(share / unit, 1.0)  # up to rounding
+        low, high = unit * _chernoff(mean, total, level, 0.0), unit * _chernoff(mean, total, level, 1.0)
     return share / most, low, min(high, most) + unseen
 
 
@@ -166,6 +167,8 @@ def _chernoff(mean: float, rows: int, level: float, end: float) -> float:
     inside, outside = mean, end
     for _ in range(_STEPS):
         middle = 0.5 * (inside + outside)
+        if middle in (inside, outside):  # at once where the mean is the end itself
+            break
         likely = special.xlogy(mean, mean / middle) + special.xlogy(1.0 - mean, (1.0 - mean) / (1.0 - middle))
         inside, outside = (middle, outside) if rows * likely <= -math.log(level) else (inside, middle)
     return outside

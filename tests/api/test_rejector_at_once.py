@@ -118,6 +118,21 @@ def test_the_sums_of_one_row_are_those_of_a_block(row: np.ndarray, scale: float,
         assert alone == others[0]
 
 
+@pytest.mark.parametrize("temperature", [1e-12, 1.0, 1e12])
+@pytest.mark.parametrize("width", [np.float32, np.float64])
+def test_one_row_near_the_end_of_float32_is_left_to_a_block(temperature: float, width: type) -> None:
+    """After the scale: of a low temperature already numbers that are far from it."""
+    row = np.array([8e29, -9e29, 0.0, 5.0], width)
+    if temperature < 1.0:
+        with pytest.raises(Unusual):
+            row_scores(Temperature(temperature), row, NEEDS, "auto")
+        row = row / width(1e13)
+    one, _ = row_scores(Temperature(temperature), row, NEEDS, "auto")
+    block, _ = Temperature(temperature).scores(row[None], NEEDS, "auto")
+    for name in ("odds", *NEEDS):
+        assert getattr(one.sums, name) == getattr(block.sums, name)[0], name
+
+
 @pytest.mark.parametrize("bad", [np.nan, np.inf, "all -inf", "width"])
 def test_bad_rows_are_refused_in_the_words_of_files(bad: Any) -> None:
     rejector = drrej.fit_rejector(LOGITS, LABELS, coverage=0.8)

@@ -1,12 +1,14 @@
 """Mutation testing of `core/`: is a change of the mathematics noticed by a test?
 
-    python -m tests.campaigns mutate_core 200 --seed 1 [--part 2/5] [--only thresholds,ratio] [--near]
+    python -m tests.campaigns mutate_core 200 --seed 1 [--part 2/5] [--only thresholds,ratio] [--near] [--again FILE]
 
 Each case changes one operator, comparison, number, condition or name of a module of `core/`, chosen at random, and runs
 the tests of the module in a process of their own, up to the first that fails: those of `tests/core/test_MODULE*.py`, or
-of files that import it where none has its name. With `--near` what lives is tried on the files of other folders that
-import the module too. A mutant lives if all of them pass. `--part` runs one of several shares of the same sample;
-the first looks whether the tests of its modules pass without a change.
+of files that import it where none has its name. With `--near` what lives is tried on the other files that import the
+module too, one by one, and on its examples. A mutant lives if all of them pass; tests that notice one must pass without
+the change. `--part` runs one of several shares of the same sample. `--again` runs only those of the sample that the
+output of an earlier run lists as living, to see what new tests notice: with the same cases and seed, and an unchanged
+`core/`.
 """
 
 from __future__ import annotations
@@ -77,6 +79,7 @@ class Mutant:
     path: Path
     line: int
     what: str
+    place: int
     tree: ast.Module
 
     @property
@@ -84,7 +87,7 @@ class Mutant:
         return ".".join(self.path.relative_to(ROOT).with_suffix("").parts)
 
     def __str__(self) -> str:
-        return f"{self.path.relative_to(CORE)}:{self.line}: {self.what}"
+        return f"{self.path.relative_to(CORE)}:{self.line}: {self.what} (node {self.place})"
 
 
 def changes(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
@@ -150,7 +153,7 @@ def make(path: Path, line: int, words: str, place: int, number: int) -> Mutant:
         def visit(self, node: ast.AST) -> ast.AST:
             return ast.copy_location(changed, node) if node is target else super().generic_visit(node)
 
-    return Mutant(path, line, words, ast.fix_missing_locations(Put().visit(tree)))
+    return Mutant(path, line, words, place, ast.fix_missing_locations(Put().visit(tree)))
 
 
 class Mutated(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -176,20 +179,28 @@ def importing(module: str) -> list[str]:
     """The files of tests that import a module of `core/` by its name."""
     name = module.rsplit(".", 1)[1]
     told = re.compile(rf"core[.\w]* import [^\n]*\b{name}\b|core[.\w]*\.{name}\b")
-    files = sorted(ROOT.glob("tests/*/test_*.py"))
+    files = [file for file in sorted(ROOT.glob("tests/*/test_*.py")) if file.parent.name != "system"]
     return [str(file.relative_to(ROOT)) for file in files if told.search(file.read_text(encoding="utf-8"))]
 
 
 def tests_of(module: str) -> list[str]:
-    """The files of tests that have the name of a module, or those in `tests/core` that import it."""
+    """The files of tests that have the name of a module, or those that import it: in `tests/core`, if there are any."""
     name = module.rsplit(".", 1)[1]
     named = sorted(ROOT.glob(f"tests/core/test_{name}.py")) + sorted(ROOT.glob(f"tests/core/test_{name}_*.py"))
     found = [str(file.relative_to(ROOT)) for file in named]
-    return found or [file for file in importing(module) if file.startswith("tests/core/")]
+    return found or [file for file in importing(module) if file.startswith("tests/core/")] or importing(module)
 
 
-def run(mutant: Mutant, tests: list[str]) -> str:
+def examples_of(path: Path) -> list[str]:
+    """The test of the examples in docstrings of a module, if it has any."""
+    has_some = ">>> " in path.read_text(encoding="utf-8")
+    return [f"tests/contract/test_doctests.py::test_examples_run[{path.relative_to(CORE.parent)}]"] * has_some
+
+
+def run(mutant: Mutant, tests: Sequence[str]) -> str:
     """What becomes of a mutant: killed, timeout or lived."""
+    if not tests:  # pytest would take all there are
+        raise SystemExit(f"{mutant}: no file of tests imports its module")
     child = os.fork()
     if not child:
         resource.setrlimit(resource.RLIMIT_CPU, (LIMIT, LIMIT))
@@ -206,25 +217,29 @@ def run(mutant: Mutant, tests: list[str]) -> str:
     code = os.waitstatus_to_exitcode(status)
     if code in (-signal.SIGXCPU, -signal.SIGKILL):
         return "timeout"
+    if code in (pytest.ExitCode.USAGE_ERROR, pytest.ExitCode.NO_TESTS_COLLECTED):
+        raise SystemExit(f"{mutant}: no test of it in {tests}")
     return "lived" if code == 0 else "killed"
 
 
 @cache
-def check_unchanged(path: Path) -> None:
-    """Raise unless the tests of a module pass without a change: else they can tell nothing."""
-    mutant = Mutant(path, 0, "unchanged", ast.parse(path.read_text(encoding="utf-8")))
-    if run(mutant, tests_of(mutant.module)) != "lived":
-        raise SystemExit(f"{mutant}: its tests fail without a change too")
+def check_unchanged(path: Path, tests: Sequence[str]) -> None:
+    """Raise unless tests of a module pass without a change: else they can tell nothing."""
+    mutant = Mutant(path, 0, "unchanged", 0, ast.parse(path.read_text(encoding="utf-8")))
+    if run(mutant, tests) != "lived":
+        raise SystemExit(f"{mutant}: {' '.join(tests)}: fails without a change too")
 
 
 def outcome_of(mutant: Mutant, near: bool) -> str:
     """What becomes of a mutant, by its own tests and then, if asked for, by others that import its module."""
     own = tests_of(mutant.module)
-    found = run(mutant, own)
-    if found == "lived" and near:
-        others = [file for file in importing(mutant.module) if file not in own]
-        found = run(mutant, others) if others else found
-    return found
+    others = [(file,) for file in (*importing(mutant.module), *examples_of(mutant.path)) if near and file not in own]
+    for tests in (tuple(own), *others):
+        found = run(mutant, tests)
+        if found != "lived":
+            check_unchanged(mutant.path, tests)
+            return found
+    return "lived"
 
 
 def main() -> None:
@@ -235,6 +250,7 @@ def main() -> None:
     parser.add_argument("--only", default="", help="modules, with commas between")
     parser.add_argument("--part", default="1/1", help="which share of the sample: 2/5")
     parser.add_argument("--near", action="store_true", help="tests of other folders too")
+    parser.add_argument("--again", type=Path, help="output of an earlier run: only what lived there")
     words = parser.parse_args()
     os.chdir(ROOT)
     sys.path.insert(0, str(ROOT))
@@ -244,14 +260,14 @@ def main() -> None:
     random.Random(words.seed).shuffle(sites)
     part, parts = map(int, words.part.split("/"))
     counts: Counter[str] = Counter()
-    for site in sites[: words.cases][part - 1 :: parts]:
-        mutant = make(*site)
-        if part == 1:
-            check_unchanged(mutant.path)
+    sample = [make(*site) for site in sites[: words.cases]]
+    if words.again:
+        lived = set(words.again.read_text(encoding="utf-8").splitlines())
+        sample = [mutant for mutant in sample if f"lived: {mutant}" in lived]
+    for mutant in sample[part - 1 :: parts]:
         outcome = outcome_of(mutant, words.near)
         counts[outcome] += 1
-        sys.stdout.write(f"{outcome}: {mutant}\n" if outcome == "lived" else "")
-        sys.stdout.flush()
+        print(f"{outcome}: {mutant}", flush=True)
     dead = counts["killed"] + counts["timeout"]
     sys.stdout.write(f"{dict(counts)}: {dead} of {counts.total()} noticed, of {len(sites)} mutants in all\n")
 

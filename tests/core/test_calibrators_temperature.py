@@ -9,11 +9,20 @@ import numpy as np
 import pytest
 import reference
 from conftest import make_model, source, write_dump
-from scipy.special import expit
+from scipy.special import expit, logsumexp
 
 import drrej
-from drrej.core.calibrators import MAX_TEMPERATURE, MIN_TEMPERATURE, NllSums, TemperatureFit, minimise, nll_sums
+from drrej.core.calibrators import (
+    MAX_TEMPERATURE,
+    MIN_TEMPERATURE,
+    NllSums,
+    Temperature,
+    TemperatureFit,
+    minimise,
+    nll_sums,
+)
 from drrej.core.losses import expected_losses
+from drrej.core.softmax import NOTHING
 from drrej.core.types import Total
 from drrej.data import dump as dump_module
 from drrej.errors import DumpError
@@ -273,3 +282,15 @@ def test_a_long_step_after_many_short_ones_stays_in_the_bracket() -> None:
     fit = minimise(evaluate)
     assert fit.converged
     assert MIN_TEMPERATURE < fit.temperature < 1.0
+
+
+@pytest.mark.parametrize("ranked", [None, 0.4])
+def test_log_odds_at_another_scale_are_those_of_other_logits(ranked: float | None) -> None:
+    """ln((1 - p) / p) of the likeliest class by its rivals, whose sum does not underflow: down to e^-960."""
+    logits = np.array([[1.0, 0.5, -2.0, 0.0], [3.0, -7.0, 3.0, 1.0], [-90.0, 60.0, 0.0, -40.0], [0.0, 1e4, 0.0, 4e3]])
+    after, _ = Temperature(2.5).scores(logits, NOTHING, "float64", scale=ranked)
+    scaled = 0.4 / 2.5 * logits
+    rivals = [np.delete(row, row.argmax()) for row in scaled]
+    expected = [logsumexp(others) - row.max() for others, row in zip(rivals, scaled, strict=True)]
+    assert after.log_odds(0.4) == pytest.approx(expected, rel=1e-13)
+    assert after.log_odds(0.4)[3] == pytest.approx(-960.0)

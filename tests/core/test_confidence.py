@@ -7,10 +7,14 @@ import pytest
 from conftest import more_trials
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import expit
 
+from drrej.core.calibrators import FOLDS
 from drrej.core.confidence import (
+    FLAT,
     SCORE_CALIBRATORS,
     ScoreMap,
+    ScoreTerm,
     auroc,
     choose_score_map,
     doubts_about,
@@ -18,6 +22,7 @@ from drrej.core.confidence import (
     forms_of,
 )
 from drrej.core.losses import ErrorLoss, error_probability
+from drrej.core.softmax import block_sums
 
 
 def rows(count: int, seed: int, scale: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
@@ -60,6 +65,37 @@ def test_steps_are_those_of_scikit_learn() -> None:
     assert told[inside] == pytest.approx(blocks[inside], abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("counts", "errors", "expected"),
+    [
+        ((3, 40, 40, 9), (0, 2, 20, 9), (0.025, 0.05, 0.5, 0.95)),  # of (1/8, half of 1/20), (19/20, 3/4)
+        ((99, 40, 2), (0, 8, 2), (1 / 200, 0.2, 5 / 6)),  # of (1/200, half of 1/5), (5/6, half-way from 1/5)
+        ((30, 9), (0, 9), (1 / 62, 0.95)),
+        ((3, 40), (0, 2), (0.025, 0.05)),
+        ((40, 3), (38, 3), (0.95, 0.975)),
+        ((7,), (0,), (1 / 16,)),
+        ((7,), (7,), (15 / 16,)),
+    ],
+)
+def test_blocks_without_errors_or_right_rows_tell_as_much_as_their_size(
+    counts: tuple[int, ...], errors: tuple[int, ...], expected: tuple[float, ...]
+) -> None:
+    """Of n rows without errors half an error in n + 1, or half of the next block's rate: the map stays finite."""
+    place = np.repeat(-np.arange(len(counts), dtype=float), counts)
+    wrong = np.concatenate([np.arange(n) < e for n, e in zip(counts, errors, strict=True)])
+    fitted = fit_scores(place[:, None], wrong, False, "isotonic")
+    told = error_probability(np.array([odds for _, odds in fitted.knots]))
+    assert told == pytest.approx(expected, rel=1e-9)
+    assert error_probability(fitted.log_odds(place[:, None])) == pytest.approx(np.repeat(expected, counts), rel=1e-9)
+
+
+def test_beyond_the_outermost_steps_the_map_is_nearly_flat() -> None:
+    term = (ScoreTerm(1.0, 0.0),)
+    stepped = ScoreMap(("plain",), ((0.0, 0.0),), False, 0.0, term, ((-2.0, -3.0), (0.0, -1.0), (1.0, 4.0)))
+    found = stepped.log_odds(np.array([[10.0], [2.0], [1.0], [0.0], [-0.5], [-1.0], [-41.0]]))
+    assert found == pytest.approx([-3.0 - 8 * FLAT, -3.0, -2.0, -1.0, 1.5, 4.0, 4.0 + 40 * FLAT], abs=1e-12)
+
+
 @pytest.mark.parametrize("name", SCORE_CALIBRATORS)
 @pytest.mark.parametrize("lower", [False, True])
 @given(st.integers(0, 10_000), st.sampled_from([0, 3, 20]), st.booleans())
@@ -92,6 +128,24 @@ def test_auto_takes_what_fits() -> None:
     place = rng.random(6000)
     bad = rng.random(6000) < np.where(place < 0.5, 0.5, 0.02)
     assert choose_score_map(100 * place[:, None], bad, False, "auto")[0] == "isotonic"
+
+
+def test_auto_takes_the_simplest_that_is_not_clearly_worse_on_rows_left_out() -> None:
+    """By the likelihood of each fifth under a map that was fitted to the others."""
+    taken = set()
+    for seed in range(12, 24):
+        p, wrong = rows(100, seed, scale=2.0)
+        fold, losses = np.arange(100) % FOLDS, np.empty((2, 100))
+        for number in range(FOLDS):
+            out = fold == number
+            for name, loss in zip(("logistic", "beta"), losses, strict=True):
+                odds = fit_scores(p[~out, None], wrong[~out], False, name).log_odds(p[out, None])
+                loss[out] = -np.log(expit(np.where(wrong[out], odds, -odds)))
+        worse = losses[0] - losses[1]
+        expected = "logistic" if worse.mean() <= worse.std() / 10 else "beta"
+        assert choose_score_map(p[:, None], wrong, False, "auto")[0] == expected
+        taken.add(expected)
+    assert taken == {"logistic", "beta"}
 
 
 def test_several_scores_are_better_than_each() -> None:
@@ -137,6 +191,33 @@ def test_a_score_is_found_for_a_loss() -> None:
             at = fitted.score_at(wanted)
             assert at is not None
             assert error_probability(fitted.log_odds(np.array([[at]])))[0] == pytest.approx(wanted, rel=1e-6)
+
+
+def test_no_score_is_found_where_there_is_none_or_several() -> None:
+    p, wrong = rows(300, 12)
+    single, several = (fit_scores(each, wrong, False, "logistic") for each in (p[:, None], np.stack([p, p**2], axis=1)))
+    assert [single.score_at(loss) is None for loss in (0.0, 0.2, 1.0)] == [True, False, True]
+    assert [several.score_at(loss) for loss in (0.0, 0.2, 1.0)] == [None, None, None]
+
+
+def test_scores_that_are_no_shares_are_outside_where_shares_were_fitted() -> None:
+    p, wrong = rows(300, 13)
+    fitted = fit_scores(np.stack([p, 5 * p], axis=1), wrong, False, "logistic")
+    assert fitted.forms == ("share", "plain")
+    new = np.array([[0.0, 0.5], [1.0, 7.0], [-0.1, 0.5], [1.1, 0.5], [0.5, -3.0]])
+    assert fitted.outside(new).tolist() == [False, False, True, True, False]
+
+
+def test_the_sums_are_those_of_two_classes() -> None:
+    """As if "right" and "wrong" were the classes of logits."""
+    p, wrong = rows(500, 14)
+    after, before = fit_scores(p[:, None], wrong, False, "beta").scores(p[:, None])
+    for scores in (after, before):
+        usual = scores.values[:, 1] < 0.0  # logits never predict the unlikelier class
+        _, _, (expected,) = block_sums(scores.values[usual], [1.0], [frozenset({"squares", "moment", "runner_up"})])
+        assert usual.sum() > 300
+        for name in ("odds", "squares", "moment", "runner_up"):
+            assert getattr(scores.sums, name)[usual] == pytest.approx(getattr(expected, name), rel=1e-12), name
 
 
 def test_the_loss_is_the_probability_of_being_wrong() -> None:

@@ -15,10 +15,10 @@ from conftest import more_trials, thorough
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
-from scipy.stats import binom, multinomial
+from scipy.stats import beta, binom, multinomial
 
 from drrej.core import curves
-from drrej.core.curves import Curve, coverage_at_risk
+from drrej.core.curves import Curve, MeanCurve, coverage_at_risk
 from drrej.core.intervals import lower_bound, upper_bound
 
 ROWS = st.lists(st.tuples(st.integers(0, 12), st.booleans()), min_size=1, max_size=60)
@@ -258,3 +258,33 @@ def test_a_part_without_errors_is_found_however_small(share: float, least: float
     lower, upper = coverage_at_risk(Curve.of(losses[~wrong], losses[wrong]), Fraction("0.02"))
     truth = share / (1 - 3 * 0.02)  # a third of the rows above the share is wrong
     assert least < lower < truth < upper < truth + 0.1
+
+
+def test_a_part_that_is_just_large_enough_is_certified() -> None:
+    """Of 400 rows 150 are right: searches from 400, 282, 199 and 140 rows on could pass, each with a fourth of 1 %."""
+    losses = np.arange(400.0)
+    lower, _ = coverage_at_risk(Curve.of(losses[:150], losses[150:]), Fraction("0.05"))
+    assert binom.cdf(0, 140, 0.05) < 0.01 / 4
+    most = max(rows for rows in range(150, 400) if binom.cdf(rows - 150, rows, 0.05) <= 0.01)
+    assert lower == pytest.approx(beta.ppf(0.005, most, 401 - most))
+
+
+@given(st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), min_size=1, max_size=30), st.integers(0, 5))
+def test_a_curve_of_costs_is_counted(rows: list[tuple[int, int]], review: int) -> None:
+    """Accepted rows with what they lose below each cutoff, the areas of the lines between, and the cheapest cutoff."""
+    losses, costs = np.array(rows, np.float64).T
+    curve = MeanCurve.of(losses, costs)
+    assert curve.rows == len(rows)
+    for cutoff in (None, -0.5, 0.0, 2.5, 3.0, 6.0, 7.0):
+        inside = costs[losses < (math.inf if cutoff is None else cutoff)]
+        assert curve.below(cutoff) == (inside.size, inside.mean() if inside.size else None)
+    points = [(int(np.sum(losses <= at)), float(costs[losses <= at].sum())) for at in np.unique(losses)]
+    coverage = np.array([0, *(count for count, _ in points)]) / len(rows)
+    means = [total / count for count, total in points]
+    assert curve.aurc() == pytest.approx(np.trapezoid([means[0], *means], coverage))
+    assert curve.augrc() == pytest.approx(np.trapezoid([0.0, *(total / len(rows) for _, total in points)], coverage))
+    totals = [total + review * (len(rows) - count) for count, total in points]
+    assert curve.totals(review).tolist() == [*totals, review * len(rows)]
+    least = min(*totals, review * len(rows))
+    best = [place for place, total in enumerate(totals) if total == least]
+    assert curve.cheapest(review) == (best[-1] if best else -1)

@@ -12,11 +12,21 @@ import reference
 from conftest import make_model, make_rejector, source, write_dump
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.stats import binom, binomtest
+from scipy.stats import binom, binomtest, multinomial, norm
+from test_curves import every_outcome
 
 import drrej
 from drrej.core.curves import Curve
-from drrej.core.intervals import lower_bound, proportion, rate_at_most, upper_bound
+from drrej.core.intervals import (
+    at_least,
+    at_most,
+    lower_bound,
+    mean_interval,
+    proportion,
+    rate_at_most,
+    sampled_share,
+    upper_bound,
+)
 from drrej.core.losses import expected_losses
 
 graded = st.lists(st.tuples(st.integers(0, 6), st.booleans()), min_size=1, max_size=40)
@@ -131,6 +141,16 @@ def test_intervals_are_exact(hits: int, rows: int) -> None:
         assert binom.sf(hits - 1, rows, interval["lower"]) == pytest.approx(0.025, rel=1e-6)
 
 
+@pytest.mark.parametrize("rate", [0.0, 1e-9, 0.07, 0.5, 1.0])
+def test_tails_are_those_of_the_binomial_distribution(rate: float) -> None:
+    """Of numbers and of arrays, and of counts that cannot be."""
+    counts, rows = np.array([-1, 0, 1, 3, 9, 10, 11, 700]), np.array([10, 10, 10, 10, 10, 10, 10, 9000])
+    assert at_most(counts, rows, rate) == pytest.approx(binom.cdf(counts, rows, rate), rel=1e-9)
+    assert at_least(counts, rows, rate) == pytest.approx(binom.sf(counts - 1, rows, rate), rel=1e-9)
+    assert float(at_most(3, 10, rate)) == pytest.approx(binom.cdf(3, 10, rate), rel=1e-9)
+    assert float(at_least(3, 10, rate)) == pytest.approx(binom.sf(2, 10, rate), rel=1e-9)
+
+
 def test_a_proportion_of_nothing_is_undefined() -> None:
     assert proportion(0, 0) == {"value": None, "lower": None, "upper": None}
 
@@ -152,6 +172,75 @@ def test_rates_on_the_edge_are_compared_exactly() -> None:
     assert rate_at_most(hits, rows, limit).tolist() == [True, True, False]
     assert rate_at_most(hits, rows, Fraction("0.1")).tolist() == [True, True, False]
     assert rate_at_most(hits, rows, Fraction("0.0999999999999999999999999999999")).tolist() == [False, False, False]
+
+
+@pytest.mark.parametrize("prices", [[0.0, 2.0, 50.0], [-3.0, 0.0, 1.0, 10.0]])
+def test_the_ends_of_a_mean_miss_with_the_chance_that_was_promised(prices: list[float]) -> None:
+    """Every outcome of six rows, whatever the shares of the values: those of two have exact ends, of more a bet."""
+    values, level, rng = np.array(prices), 0.1, np.random.default_rng(0)
+    outcomes = every_outcome(6, values.size)
+    low, high = np.array([mean_interval(values, counts, level) for counts in outcomes]).T
+    means = outcomes @ values / 6
+    assert ((values.min() <= low) & (low <= means) & (means <= high)).all()
+    assert (low > values.min()).any()
+    assert (high < values.max()).any()
+    for sameness in np.repeat([0.2, 1.0, 5.0], 20):
+        shares = rng.dirichlet(np.full(values.size, sameness))
+        chances, truth = multinomial.pmf(outcomes, 6, shares), float(shares @ values)
+        assert chances[low > truth + 1e-9].sum() <= level
+        assert chances[high < truth - 1e-9].sum() <= level
+
+
+def test_the_ends_of_a_mean_move_with_its_values_and_close_in_with_the_rows() -> None:
+    values, counts = np.array([0.0, 1.0, 2.0, 6.0]), np.array([40, 30, 20, 10])
+    low, high = mean_interval(values, counts, 0.05)
+    assert mean_interval(3.0 * values - 5.0, counts, 0.05) == pytest.approx((3 * low - 5, 3 * high - 5))
+    assert mean_interval(-values, counts, 0.05) == pytest.approx((-high, -low))
+    widths = [np.diff(mean_interval(values, factor * counts, 0.05))[0] for factor in (1, 100, 10_000)]
+    spread = math.sqrt(np.average(values**2, weights=counts) - np.average(values, weights=counts) ** 2)
+    normal = [2 * norm.isf(0.05) * spread / math.sqrt(100 * factor) for factor in (1, 100, 10_000)]
+    assert all(wide < 2.2 * usual for wide, usual in zip(widths, normal, strict=True))  # a bet costs less than twice
+    assert all(wide > usual for wide, usual in zip(widths, normal, strict=True))
+
+
+@pytest.mark.parametrize("counts", [(985, 5, 5, 5), (5, 5, 5, 985), (250, 250, 250, 250)])
+def test_the_ends_of_a_mean_are_near_however_little_the_values_vary(counts: tuple[int, ...]) -> None:
+    """Within three times of what a normal distribution has: a small bet alone suits values that vary a lot."""
+    values = np.array([0.0, 1.0, 2.0, 6.0])
+    low, high = mean_interval(values, np.array(counts), 0.05)
+    mean, square = (np.average(powers, weights=counts) for powers in (values, values**2))
+    usual = norm.isf(0.05) * math.sqrt((square - mean**2) / 1000)
+    assert mean - 3 * usual < low < mean < high < mean + 3 * usual
+
+
+def test_the_ends_of_a_share_of_drawn_rows_miss_with_the_chance_that_was_promised() -> None:
+    """Every outcome of what was drawn of two kinds, and of a third of which nothing was."""
+    rows, drawn, level = np.array([700, 200, 100]), np.array([25, 15, 0]), 0.1
+    outcomes = [(a, b) for a in range(26) for b in range(16)]
+    found = [sampled_share(rows, drawn, np.array([a, b, 0]), level) for a, b in outcomes]
+    share, low, high = np.array(found, np.float64).T
+    a, b = np.array(outcomes).T
+    assert share == pytest.approx((7 * a / 25 + 2 * b / 15) / 9)
+    assert high.max() == pytest.approx(1.0)
+    assert low.min() == 0.0
+    for first in (0.01, 0.1, 0.4, 0.9):
+        for second in (0.02, 0.3, 0.8):
+            chances = binom.pmf(a, 25, first) * binom.pmf(b, 15, second)
+            for third in (0.0, 1.0):
+                truth = 0.7 * first + 0.2 * second + 0.1 * third
+                assert chances[low > truth].sum() <= level
+                assert chances[high < truth].sum() <= level
+
+
+@pytest.mark.parametrize("kinds", [2, 3, 7])
+@pytest.mark.parametrize("drawn", [7, 60, 100])
+def test_a_share_of_drawn_rows_of_which_all_or_none_are_hits(kinds: int, drawn: int) -> None:
+    """As of one kind: (1 - p)^n = level, which is all that Hoeffding's bound says at the ends."""
+    rows, each = np.full(kinds, 500), np.full(kinds, drawn)
+    far = 1.0 - 0.025 ** (1 / (kinds * drawn))
+    assert sampled_share(rows, each, 0 * each, 0.025) == pytest.approx((0.0, 0.0, far), abs=1e-12)
+    assert sampled_share(rows, each, each, 0.025) == pytest.approx((1.0, 1.0 - far, 1.0), abs=1e-12)
+    assert sampled_share(np.array([9000, 1000]), np.array([200, 100]), np.array([0, 0]), 0.025)[:2] == (0.0, 0.0)
 
 
 # Calibration figures of a report

@@ -233,6 +233,13 @@ def test_a_class_that_hands_its_level_on_helps_the_next() -> None:
     assert "at least 29 are needed" in found.rejected["b"]
 
 
+def test_a_class_whose_rows_all_tie_hands_its_level_on_too() -> None:
+    label = np.r_[np.zeros(500, int), np.ones(25, int)]
+    rows = PromiseRows(np.where(label, np.arange(525) / 525, 0.5), label, label, np.ones(525, bool))
+    goals = [Goal("accuracy", 0.99, "a"), Goal("accuracy", 0.9, "b")]
+    assert choose_cutoffs(goals, NAMES, rows, PLAIN, 0.1).cutoffs.tolist() == [math.inf] * 3
+
+
 def test_repeated_right_rows_count_once() -> None:
     rows = draw(5, 400)
     twice = PromiseRows(
@@ -279,6 +286,7 @@ def test_rules() -> None:
     assert class_risks(rule.promises, NAMES) == {0: 0.01, 2: 0.01, 1: 0.1}
     assert one_rule({"accuracy": {"": 0.9}}) == Rule("accuracy", 0.9)
     assert not one_rule({"reviews": 5.0}, per=10).needs_labels
+    assert one_rule({"reviews": 1.0}, per=1).promises == (Goal("reviews", 1.0, per=1),)
     for targets, more, message in [
         ({"max_missed": {"": 0.1}}, {}, "is for a class"),
         ({"overall_risk": {"a": 0.1}}, {}, "is for all rows"),
@@ -295,6 +303,8 @@ def test_rules() -> None:
 def test_reviewers_are_allowed_for() -> None:
     few = with_reviewers([Goal("overall-risk", 0.02, reviewer_accuracy=0.995)])
     assert [(goal.what, goal.limit) for goal in few] == [("overall-risk", 0.015)]
+    half = with_reviewers([Goal("overall-risk", 0.02, reviewer_accuracy=0.95)])  # 1 % of all rows: a fifth of them
+    assert [(goal.what, goal.limit) for goal in half] == [("overall-risk", 0.01), ("coverage", 0.8)]
     covered = with_reviewers([Goal("overall-risk", 0.01, reviewer_accuracy=0.97), Goal("coverage", 0.9)])
     assert [(goal.what, goal.limit) for goal in covered] == [("overall-risk", 0.007), ("coverage", 0.9)]
     with pytest.raises(OptionError, match="reviewers alone make more errors"):

@@ -107,6 +107,24 @@ def test_every_column_counts(seed: int, columns: int) -> None:
     assert len(set(content_keys(np.array(sorted(rows))).tolist())) == len(rows)
 
 
+@pytest.mark.parametrize("classes", [2, 3, 4, 7, 8, 9, 100])
+def test_coarse_keys(classes: int) -> None:
+    """Documents hold them: of the first class and up to seven more, evenly spaced, how far each lies behind in steps.
+
+    A step is 2**-12 for two classes, 2**-6 for three, else 1/16; what lies further behind than 9 counts as 9.
+    """
+    logits = 4.0 * np.random.default_rng(classes).standard_normal((200, classes))
+    logits[0, 1] = -math.inf
+    prediction, expected = logits.argmax(axis=1), []
+    probed = range(classes) if classes <= 8 else [number * classes // 8 for number in range(8)]
+    for row, largest in zip(logits.tolist(), prediction.tolist(), strict=True):
+        behind = [max(row[place] - row[largest], -9.0) for place in probed]
+        expected.append([round(gap * {2: 4096, 3: 64}.get(classes, 16)) for gap in behind])
+    keys = [slow_content_key([*map(float, row), float(k)]) for row, k in zip(expected, prediction, strict=True)]
+    assert coarse_keys(logits, prediction).tolist() == keys
+    assert coarse_keys(np.exp(logits), prediction, True).tolist() == keys
+
+
 def test_a_share_of_the_keys() -> None:
     keys = content_keys(np.random.default_rng(0).random((20000, 2)))
     assert (keys <= key_limit(1.0)).all()

@@ -106,6 +106,17 @@ def test_a_queue_of_audited_rows_or_rejected_rows_alone(tmp_path: Path, rejected
     assert written == (30 if rejected else 20)
 
 
+def test_an_audit_that_finds_no_error(world: dict[str, Any]) -> None:
+    rows, folder = draw(world, "--audit", "300"), world["folder"]
+    drawn = [row["id"] for row in rows if row["inclusion"] is not None]
+    pq.write_table(pa.table({"id": drawn, "label": world["mask"]["prediction"][drawn]}), folder / "right.parquet")
+    asked = ("evaluate", folder / "bare.parquet", "-r", folder / "r.json", "--labels-from", folder / "right.parquet")
+    report = drrej.Report.from_json(succeed(*asked, "--join-on", "id", "--audited", "--format", "json").decode())
+    assert report.audit is not None
+    assert (report.audit.accuracy.value, report.audit.accuracy.upper) == (1.0, 1.0)
+    assert 0.9 < report.audit.accuracy.lower < lower_bound(len(drawn), len(drawn), 0.025)
+
+
 def test_an_audit_judges_the_target_without_most_labels(world: dict[str, Any]) -> None:
     rows, folder = draw(world, "--audit", "900"), world["folder"]
     drawn = [row["id"] for row in rows if row["inclusion"] is not None]
