@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
 import hashlib
 import html
+import importlib
 import json
 import os
 import signal
 import string
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -75,6 +78,20 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     """Where tests of the system are not asked for they are not imported: each worker would, and some are slow."""
     left_out = "not system" in config.getoption("markexpr") and collection_path == ROOT / "tests" / "system"
     return True if left_out else None  # None: as pytest thinks
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection(session: pytest.Session) -> None:
+    """Every other worker imports the tests from the last to the first: in a fresh copy each compiles half of them."""
+    if int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 2 == 0:
+        return
+    given = [Path(words.split("::")[0]).resolve() for words in session.config.args]
+    paths = [path for start in given for path in (start.rglob("test_*.py") if start.is_dir() else [start])]
+    for path in sorted(paths, reverse=True):
+        if not pytest_ignore_collect(path.parent, session.config):
+            sys.path.insert(0, str(path.parent))
+            with contextlib.suppress(pytest.skip.Exception, Exception):  # collecting it tells what is wrong
+                importlib.import_module(path.stem)
 
 
 def pytest_collection_finish() -> None:
@@ -248,11 +265,24 @@ def _validator(kind: type) -> Any:
     return jsonschema.Draft202012Validator(schema_of(kind))
 
 
+def _shape(tree: Any) -> object:
+    """What a schema asks of most: names and types, and words from short lists; not which numbers, or how many rows."""
+    if isinstance(tree, dict):
+        return tuple((name, _shape(value)) for name, value in tree.items())
+    if isinstance(tree, list):
+        return frozenset(map(_shape, tree))
+    return tree if isinstance(tree, str) and len(tree) < 20 else type(tree)
+
+
+_VALIDATED: set[tuple[type, object]] = set()
+
+
 @pytest.fixture(autouse=True)
 def _documents_validate(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
     """Documents that a test of documents or steps makes in this process are checked against their schema.
 
-    The first few of each kind: some tests make a hundred, and the check takes longer than the rest of such a test.
+    The first of each kind, and each that has another shape than any before: some tests make a hundred alike, and the
+    check takes longer than the rest of such a test.
     """
     if request.path.parent.name not in ("documents", "pipeline"):
         return
@@ -260,24 +290,27 @@ def _documents_validate(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     from drrej.pipeline import evaluate
 
     to_json, report = Rejector.to_json, evaluate.evaluate
-    left = {Rejector: 3, drrej.Report: 3}
+    first = {Rejector, drrej.Report}
 
-    def check(kind: type, tree: Callable[[], Any]) -> bool:
-        left[kind] -= 1
-        if left[kind] >= 0:
-            _validator(kind).validate(tree())
-        return left[kind] >= 0
+    def check(kind: type, tree: Any) -> bool:
+        key = kind, _shape(tree)
+        if kind not in first and key in _VALIDATED:
+            return False
+        first.discard(kind)
+        _VALIDATED.add(key)
+        _validator(kind).validate(tree)
+        return True
 
     @functools.wraps(to_json)
     def checked_text(rejector: Rejector) -> str:
         text = to_json(rejector)
-        check(Rejector, lambda: json.loads(text))
+        check(Rejector, json.loads(text))
         return text
 
     @functools.wraps(report)
     def checked_report(*arguments: Any, **options: Any) -> drrej.Report:
         made = report(*arguments, **options)
-        if check(drrej.Report, lambda: made.tree):
+        if check(drrej.Report, made.tree):
             assert drrej.Report.from_json(made.to_json()) == made
         return made
 
@@ -285,21 +318,35 @@ def _documents_validate(monkeypatch: pytest.MonkeyPatch, request: pytest.Fixture
     monkeypatch.setattr(evaluate, "evaluate", checked_report)
 
 
-@pytest.fixture(autouse=True)
-def _pages_are_sketched(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    """Drawing the pictures of a page takes longer than the rest of a run; only tests of reports and system do it.
+def sketches(report: drrej.Report, texts: dict[str, str]) -> dict[str, str]:
+    """In place of the pictures of a page: their text, and a digest of the report."""
+    digest = hashlib.sha256(json.dumps(report.tree).encode()).hexdigest()
+    return {
+        name: f'<svg role="img" aria-label="{html.escape(text)}"><!-- {digest} --></svg>'
+        for name, text in texts.items()
+    }
 
-    Elsewhere a picture is its text and a digest of the report, so that two pages differ where their reports do.
+
+@pytest.fixture(autouse=True, scope="module")
+def _pages_are_sketched(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drawing the pictures of a page takes longer than the rest of a run; only tests of pages and system do it.
+
+    Two pages still differ where their reports do. It is a fixture of modules because their own run commands too.
     """
-    if request.path.parent.name in ("report", "system"):
+    if request.path.parent.name == "system" or request.path.name == "test_page.py":
+        yield
         return
     from drrej.report import page
 
-    def sketches(report: drrej.Report, texts: dict[str, str]) -> dict[str, str]:
-        digest = hashlib.sha256(json.dumps(report.tree).encode()).hexdigest()
-        return {
-            name: f'<svg role="img" aria-label="{html.escape(text)}"><!-- {digest} --></svg>'
-            for name, text in texts.items()
-        }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(page, "page_plots", sketches)
+        yield
 
-    monkeypatch.setattr(page, "page_plots", sketches)
+
+@pytest.fixture(autouse=True, scope="module")
+def _disks_are_not_waited_for(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Commands in this process do not wait until a disk has written their files; in tests of outputs they do."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.path.parent.name not in ("outputs", "system"):
+            patch.setattr(os, "fsync", lambda _: None)
+        yield

@@ -29,13 +29,10 @@ class DaskProcesses:
 
     def _start(self, module: str, *args: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", f"distributed.cli.{module}", "--scheduler-file", str(self.file), *_OWN, *args]
-        return subprocess.Popen(
-            command,
-            cwd=self.folder,
-            env=self.env | dict(env or {}),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
+        with (self.folder / f"{module}.log").open("ab") as log:  # several may write at its end
+            return subprocess.Popen(
+                command, cwd=self.folder, env=self.env | dict(env or {}), stdout=subprocess.DEVNULL, stderr=log
+            )
 
     @property
     def address(self) -> str:
@@ -54,9 +51,12 @@ class DaskProcesses:
         return worker
 
     def wait_for(self, workers: int) -> None:
-        """Wait until so many workers are there: on a busy machine they take their time."""
-        code = f"from distributed import Client; Client('{self.address}').wait_for_workers({workers}, timeout=120)"
-        subprocess.run([sys.executable, "-c", code], env=self.env, check=True, stderr=subprocess.DEVNULL)
+        """Wait until so many workers say that they are known: on a busy machine they take their time."""
+        log, end = self.folder / "dask_worker.log", time.monotonic() + 120
+        while log.read_text().count("Registered to:") < workers:
+            assert time.monotonic() < end, log.read_text()
+            assert all(worker.poll() is None for worker in self.workers), log.read_text()
+            time.sleep(0.05)
 
     def close(self) -> None:
         """End every process."""

@@ -154,15 +154,16 @@ def test_a_class_that_a_fold_does_not_know_has_the_lowest_score() -> None:
 
 
 def test_weights_go_to_the_model_alone() -> None:
-    weight = np.where(Y_TRAIN == 3, 5.0, 1.0)
+    few, labels = X_TRAIN[:300], Y_TRAIN[:300]
+    weight = np.where(labels == 3, 5.0, 1.0)
     model = RejectingClassifier(LogisticRegression(max_iter=3000), coverage=0.9, cv=3)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        weighted = clone(model).fit(X_TRAIN, Y_TRAIN, sample_weight=weight)
-        plain = LogisticRegression(max_iter=3000).fit(X_TRAIN, Y_TRAIN, sample_weight=weight)
+        weighted = clone(model).fit(few, labels, sample_weight=weight)
+        plain = LogisticRegression(max_iter=3000).fit(few, labels, sample_weight=weight)
         with sklearn.config_context(enable_metadata_routing=True):
             asked = LogisticRegression(max_iter=3000).set_fit_request(sample_weight=True)
-            routed = RejectingClassifier(asked, coverage=0.9, cv=3).fit(X_TRAIN, Y_TRAIN, sample_weight=weight)
+            routed = RejectingClassifier(asked, coverage=0.9, cv=3).fit(few, labels, sample_weight=weight)
     np.testing.assert_array_equal(weighted.estimator_.coef_, plain.coef_)
     np.testing.assert_array_equal(routed.estimator_.coef_, plain.coef_)
     assert routed.rejector_ == weighted.rejector_

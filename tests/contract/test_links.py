@@ -10,7 +10,7 @@ from urllib.parse import unquote
 import pytest
 from conftest import ROOT
 
-SKIPPED = {".venv", "site", "out", "node_modules"}
+SKIPPED = {".venv", ".pytest_cache", "site", "out", "node_modules"}
 PAGES = sorted(
     path
     for path in ROOT.rglob("*.md")

@@ -147,11 +147,12 @@ def test_passes_of_one_command_see_one_file(dump: Path, other: Path) -> None:
     assert passes == ["reading", "calibrating"]
 
 
-def test_steps_of_one_command_see_one_dump(dump: Path, other: Path, tmp_path: Path) -> None:
+def test_steps_of_one_command_see_one_dump(tmp_path: Path) -> None:
     """A report on one file beside a mask of another would be worse than none; so would a file more."""
-    folder = tmp_path / "in"
+    folder, other = tmp_path / "in", tmp_path / "other.parquet"
     folder.mkdir()
-    shutil.move(dump, folder / "d.parquet")
+    for path, seed in ((folder / "d.parquet", 1), (other, 2)):
+        write_dump(path, *make_model(2000, 6, seed=seed), row_group=500)
     rejector = make_rejector(source(folder))
     for change in (lambda: shutil.copy(other, folder / "e.parquet"), lambda: shutil.copy(other, folder / "d.parquet")):
         both = source(folder)

@@ -23,6 +23,7 @@ from conftest import (
     make_model,
     make_rejector,
     run_drrej,
+    sketches,
     source,
     succeed,
     write_dump,
@@ -296,8 +297,11 @@ def test_without_a_page_matplotlib_is_not_loaded(rejector_file: str, test: str) 
     assert subprocess.run([sys.executable, "-c", code], env=environment(), capture_output=True).returncode == 0
 
 
-def test_the_example_is_what_the_code_makes(tmp_path: Path, val: str, test: str) -> None:
-    """Its verdict and pictures; docs/make_example.py makes it again."""
+def test_the_example_is_what_the_code_makes(
+    tmp_path: Path, val: str, test: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its verdict; docs/make_example.py makes it again."""
+    monkeypatch.setattr("drrej.report.page.page_plots", sketches)
     example = (ROOT / "docs" / "example-report.html").read_text(encoding="utf-8")
     succeed("run", "--val", val, "--test", test, "--split", "60,40", "--accuracy", "0.98", "-q", "-o", tmp_path / "o")
     report = drrej.Report.from_json((tmp_path / "o" / "report.json").read_text(encoding="utf-8"))
