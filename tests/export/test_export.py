@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from running import drrej as command
 
 import drrej
-from drrej.core.losses import CostLoss
+from drrej.core.losses import PLAIN, CostLoss
 from drrej.documents.rejector import GroupThreshold
 from drrej.errors import OptionError
 from drrej.export import decided, export, golden_rows, random_scores
@@ -33,7 +33,7 @@ LOGITS, LABELS = make_model(600, 4, 3)
 ROWS = 300
 KINDS = ("logits", "probs", "log-probs", "binary")
 CALIBRATORS = ("temperature", "vector")
-LOSSES = ("zero-one", "log", "brier", "margin", "logit-margin", "learned")
+LOSSES = (*PLAIN, "learned")
 CASES = [  # every kind with every loss, and each of both with both calibrators; all: campaigns/compare_exports
     (kind, CALIBRATORS[(i + j) % 2], loss) for i, kind in enumerate(KINDS) for j, loss in enumerate(LOSSES)
 ]
