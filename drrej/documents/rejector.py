@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej._version import __version__
-from drrej.core.calibrators import Calibrator, Temperature, Vector
+from drrej.core.calibrators import CALIBRATORS, Calibrator, Temperature, Vector
 from drrej.core.confidence import ScoreMap
 from drrej.core.drift import STEPS
 from drrej.core.losses import KINDS, ErrorModel, Loss, PlainLoss
@@ -56,10 +56,6 @@ class Columns(Stored, frozen=True):
     correct: str | None = None
 
 
-FITTED_METHODS = ("temperature", "vector", "beta", "logistic", "isotonic")
-"""How a calibration may have been fitted to rows."""
-
-
 class Calibration(Stored, frozen=True):
     """The fitted temperature; `method` is "given" when it was set by hand, "none" without logits.
 
@@ -83,7 +79,7 @@ class Calibration(Stored, frozen=True):
     @property
     def is_fitted(self) -> bool:
         """Whether it was fitted to rows."""
-        return self.method in FITTED_METHODS
+        return self.method in CALIBRATORS
 
 
 LOSS_PARTS = {"learned": "learned", "costs": "cost", "loss_column": "column"}

@@ -19,8 +19,8 @@ from drrej.core.calibrators import (
     CalibratorName,
     Temperature,
     choose_calibrator,
+    fit_calibrator,
     fit_temperature,
-    fit_vector,
     held_out_nll,
 )
 from drrej.core.confidence import SCORE_CALIBRATORS, choose_score_map, doubts_about
@@ -134,20 +134,17 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
         return protocol.map_blocks(dump, of_block, Pass("calibrating", labelled=True), engine)
 
     whole = (lambda function: reduce(add, each(function))) if share < 1 else None
-    fit = fit_temperature(of_sample, whole, precision)
-    vector, converged = None, fit.converged
     name: str = options.calibrator or "temperature"
     if name == "auto":
         nll = held_out_nll(scores, labels, precision)
         name = choose_calibrator(nll) if nll else "temperature"
-    if name != "temperature":
-        vector, converged = fit_vector(of_sample, whole, fit.temperature, dump.classes, precision)
-    tally = partial(_tally, vector or Temperature(fit.temperature), precision=precision)
+    temperature, vector, converged = fit_calibrator(name, of_sample, whole, dump.classes, precision)
+    tally = partial(_tally, vector or Temperature(temperature), precision=precision)
     after = sum(each(tally), CalibrationTally())
     return source.new_rejector(dump, precision).with_calibration(
         Calibration(
             method=name,
-            temperature=fit.temperature,
+            temperature=temperature,
             converged=converged,
             rows=before.rows,
             fingerprint=first["sketch"].fingerprint().text(),
