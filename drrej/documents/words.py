@@ -8,6 +8,7 @@ from drrej.core.calibration import rises
 from drrej.core.calibrators import CALIBRATORS
 from drrej.core.inputs import WORDS, level_words
 from drrej.core.thresholds import Rule
+from drrej.documents.figures import MEANS
 from drrej.documents.rejector import BeforeAfter, Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
 _MOST_GROUPS = 20
@@ -111,10 +112,6 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
             f"flat part: from a loss of {_g(flat)}{beyond} on the ratio is 0 and rows are rejected at every tau"
         )
     return lines
-
-
-MEANS = {"mean-cost": "mean cost", "mse": "mean squared error", "mae": "mean absolute error"}
-"""What a rule limits the mean of."""
 
 
 def threshold_lines(rejector: Rejector) -> list[str]:
