@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from drrej.cli.console import in_flags, say_notes, show
 from drrej.cli.input_options import InputOptions, check_one_stdin
 from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, option, rare
-from drrej.cli.rule_options import CalibrationOptions, Calibrator
+from drrej.cli.rule_options import CalibrationOptions, Calibrator, LossOfScores
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class StageOptions(Options):
     confidence: float | None = option("Certify the accuracy for new rows, using half of the rows.", "P")
     review_cost: float | None = option("Let people answer what is left, at this cost per row.", "COST")
     calibrator: Calibrator | None = CalibrationOptions.calibrator
-    loss: Literal["zero-one", "log", "brier", "margin", "logit-margin", "learned", "auto"] = option(
+    loss: LossOfScores = option(
         "Loss by which a stage passes rows on: log, margin, auto, ...", "NAME", default="zero-one"
     )
     seed: int = rare("Random seed for the halves.", "N", default=0)

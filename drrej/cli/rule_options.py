@@ -20,6 +20,8 @@ OBJECTIVE, REGRESSION = "Loss and divergence", "Regression"
 
 Calibrator = Literal["temperature", "vector", "beta", "logistic", "isotonic", "auto"]
 Precision = Literal["auto", "float64"]
+LossOfScores = Literal["zero-one", "log", "brier", "margin", "logit-margin", "learned", "auto"]
+"""The losses that take nothing but the scores of a row."""
 
 
 def bytes_of(memory: str | None) -> int | None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from msgspec import Struct, field
@@ -20,6 +20,15 @@ from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision, S
 
 CalibratorName = Literal["temperature", "vector", "beta", "logistic", "isotonic", "auto"]
 """What may be asked for."""
+
+CALIBRATORS = {
+    "temperature": "temperature scaling",
+    "vector": "vector scaling",
+    "beta": "beta calibration",
+    "logistic": "logistic regression",
+    "isotonic": "isotonic regression",
+}
+"""What may have been fitted to rows, in words."""
 
 
 SMALL_ODDS = 1e-8
@@ -435,12 +444,17 @@ def candidates(classes: int) -> tuple[str, ...]:
     return ("temperature", "vector") if classes <= MOST_CLASSES else ("temperature",)
 
 
-def fit_calibrator(name: str, logits: AnyFloats, labels: Integers, precision: Precision) -> Calibrator:
-    """One of the `candidates`, fitted to rows in memory."""
-    temperature = fit_temperature(lambda function: function(logits, labels), None, precision).temperature
+def fit_calibrator(
+    name: str, sample: Summing[Any], rows: Summing[Any] | None, classes: int, precision: Precision
+) -> tuple[float, Vector | None, bool]:
+    """One of the `candidates`: the temperature, what it is if not that, and whether the search has converged.
+
+    It is searched on a sample, then on all rows (None: the sample is all).
+    """
+    fit = fit_temperature(sample, rows, precision)
     if name == "temperature":
-        return Temperature(temperature)
-    return fit_vector(lambda function: function(logits, labels), None, temperature, logits.shape[1], precision)[0]
+        return fit.temperature, None, fit.converged
+    return fit.temperature, *fit_vector(sample, rows, fit.temperature, classes, precision)
 
 
 def held_out_nll(logits: AnyFloats, labels: Integers, precision: Precision) -> dict[str, Floats]:
@@ -460,11 +474,17 @@ def held_out_nll(logits: AnyFloats, labels: Integers, precision: Precision) -> d
     found: dict[str, list[Floats]] = {name: [] for name in names}
     for number, part in enumerate(parts):
         others = np.concatenate([other for place, other in enumerate(parts) if place != number])
+        seen = logits[others], labels[others]
         for name in names:
-            calibrator = fit_calibrator(name, logits[others], labels[others], precision)
-            calibrated, _ = calibrator.scores(logits[part], NOTHING, precision)
+            temperature, vector, _ = fit_calibrator(name, _of(*seen), None, logits.shape[1], precision)
+            calibrated, _ = (vector or Temperature(temperature)).scores(logits[part], NOTHING, precision)
             found[name].append(calibrated.sums.log_weight - calibrated.label_gaps(labels[part]))
     return {name: np.concatenate(values) for name, values in found.items()}
+
+
+def _of(logits: AnyFloats, labels: Integers) -> Summing[Any]:
+    """What a function makes of these rows."""
+    return lambda function: function(logits, labels)
 
 
 def choose_calibrator(nll: Mapping[str, Floats]) -> str:

@@ -89,15 +89,41 @@ class Loss(Struct, frozen=True, dict=True):
         """More about it for people, a line for each fact."""
         return []
 
+    def steps(self, lists: dict[str, Any]) -> list[str]:
+        """The same as `of`, for exports: from e, u and odds to `loss`, as `drrej.export.steps` has them.
 
-_PLAIN: dict[str, tuple[Needs, str]] = {
-    "log": (frozenset({"moment"}), "the entropy of the calibrated probabilities, in nats"),
-    "zero-one": (NOTHING, "1 - the largest calibrated probability"),
-    "brier": (frozenset({"squares"}), "1 - the sum of the squared calibrated probabilities"),
-    "margin": (frozenset({"runner_up"}), "1 - the difference of the two largest calibrated probabilities"),
-    "logit-margin": (frozenset({"runner_up"}), "the second largest calibrated probability divided by the largest"),
+        What the steps pick from is added to `lists`. Raises OptionError where no export can do the same.
+        """
+        raise OptionError(f"the loss '{self.name}' cannot be exported")
+
+
+_PLAIN: dict[str, tuple[Needs, str, list[str]]] = {
+    "log": (
+        frozenset({"moment"}),
+        "the entropy of the calibrated probabilities, in nats",
+        ["ue[] = e * u if e > 0.0 else 0.0", "loss = log1p(odds) - sum(ue) / (1.0 + odds)"],
+    ),
+    "zero-one": (NOTHING, "1 - the largest calibrated probability", ["loss = odds / (1.0 + odds)"]),
+    "brier": (
+        frozenset({"squares"}),
+        "1 - the sum of the squared calibrated probabilities",
+        [
+            "squares[] = 0.0 if j == prediction else exp(2.0 * u)",
+            "loss = (odds * (2.0 + odds) - sum(squares)) / ((1.0 + odds) * (1.0 + odds))",
+        ],
+    ),
+    "margin": (
+        frozenset({"runner_up"}),
+        "1 - the difference of the two largest calibrated probabilities",
+        ["loss = (odds + max(e)) / (1.0 + odds)"],
+    ),
+    "logit-margin": (
+        frozenset({"runner_up"}),
+        "the second largest calibrated probability divided by the largest",
+        ["loss = max(e)"],
+    ),
 }
-"""The gap sums that each plain loss is computed from, and what it is."""
+"""The gap sums that each plain loss is computed from, what it is, and its steps."""
 
 
 class PlainLoss(Loss, frozen=True):
@@ -146,6 +172,10 @@ class PlainLoss(Loss, frozen=True):
         """Chow's rule, where the loss is 1 - max p."""
         return f"largest probability {1 - cutoff:.6g} or less" if self.name == "zero-one" else ""
 
+    def steps(self, lists: dict[str, Any]) -> list[str]:
+        """The formula."""
+        return _PLAIN[self.name][2]
+
 
 PLAIN: dict[str, PlainLoss] = {name: PlainLoss(name) for name in _PLAIN}
 """The plain losses by name."""
@@ -184,6 +214,12 @@ class ColumnLoss(Loss, frozen=True):
     def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
         """The class of the largest score, and the column."""
         return scores.prediction, columns[self.loss_column]
+
+    def steps(self, lists: dict[str, Any]) -> list[str]:
+        """There are none."""
+        raise OptionError(
+            f"the loss is read from the column '{self.loss_column}': an export has the scores of a row alone"
+        )
 
 
 class CostLoss(Loss, frozen=True, dict=True):
@@ -238,6 +274,10 @@ class CostLoss(Loss, frozen=True, dict=True):
         if not all(0 <= cost < math.inf for row in self.costs for cost in row):
             raise OptionError("`cost_matrix`: costs are finite and not negative")
 
+    def steps(self, lists: dict[str, Any]) -> list[str]:
+        """There are none."""
+        raise OptionError("a cost matrix cannot be exported exactly: rounding decides between equal costs")
+
 
 def error_probability(log_odds: Floats) -> Floats:
     """1 / (1 + e^-x); keeps its relative precision however small it is."""
@@ -247,6 +287,10 @@ def error_probability(log_odds: Floats) -> Floats:
     with np.errstate(over="ignore", under="ignore"):
         odds = np.exp(-np.abs(log_odds))
         return np.where(log_odds < 0, odds, 1.0) / (1.0 + odds)
+
+
+_CHANCE = ["far = -abs(x)", "tail = exp(far)", "loss = (tail if x < 0.0 else 1.0) / (1.0 + tail)"]
+"""The same as steps."""
 
 
 MOST_CORRECTION = 0.7
@@ -300,6 +344,22 @@ class LearnedLoss(Loss, frozen=True):
             f"{min(terms):+.3g} to {max(terms):+.3g} (predicted class), then {model.intercept:.3g} {model.slope:+.3g} x"
         ]
 
+    def steps(self, lists: dict[str, Any]) -> list[str]:
+        """The odds at the temperature to rank by; the sum is over the other classes."""
+        model, order = self.learned, "base"
+        if model.class_terms:
+            lists["TERMS"] = list(model.class_terms)
+            order = "(base + pick(TERMS, prediction))"
+        return [
+            "gap[] = -inf if j == prediction else u",
+            "nearest = max(gap)",
+            "second = first(gap)",
+            f"r[] = 0.0 if j == second or gap == -inf else exp((gap - nearest) * {model.scale!r})",
+            f"base = -inf if nearest == -inf else nearest * {model.scale!r} + log1p(sum(r))",
+            f"x = {order} * {model.slope!r} + {model.intercept!r}",
+            *_CHANCE,
+        ]
+
     def check(self, classes: int) -> None:
         """The model must be one for these classes, with no term beyond the limit."""
         model = self.learned
@@ -319,6 +379,10 @@ class ErrorLoss(Loss, frozen=True):
     def of(self, scores: Scores, columns: Mapping[str, Floats]) -> tuple[Integers, Floats]:
         """The answer is what it is, and wrong with this probability."""
         return scores.prediction, error_probability(scores.values[:, 1].astype(np.float64, copy=False))
+
+    def steps(self, lists: dict[str, Any]) -> list[str]:
+        """From the log-odds x that `drrej.export.steps` makes of scores."""
+        return _CHANCE
 
 
 KINDS: dict[str, type[Loss]] = {

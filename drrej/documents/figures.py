@@ -245,6 +245,10 @@ class TotalCost(Spread, frozen=True, kw_only=True):
         )
 
 
+MEANS = {"mean-cost": "mean cost", "mse": "mean squared error", "mae": "mean absolute error"}
+"""What is promised besides shares and the least cost, in words."""
+
+
 class Promise(WithInterval, frozen=True, kw_only=True):
     """What was wanted of one figure (of one group, where each has its own cutoff), what came out, and the verdict.
 

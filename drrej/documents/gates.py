@@ -23,7 +23,7 @@ from drrej.core.intervals import proportion
 from drrej.core.thresholds import as_share
 from drrej.documents.document import NONE, About, Document, Entry, GateRow, When, entries
 from drrej.documents.figures import DEFAULT_POINTS, Point, PointFigure
-from drrej.documents.report import ClassRow, Report
+from drrej.documents.report import ClassRow, GroupRow, Report
 from drrej.errors import GateError
 
 TARGET = "target"
@@ -162,8 +162,11 @@ def of_member(metric: str) -> tuple[str, str, str] | None:
     return named(name + part), kind, member
 
 
-OF_ONE_CLASS = tuple(entry.name for entry in entries(ClassRow) if entry.about.better is not None)
-"""Figures that only a class has."""
+_OWN = {
+    kind: {entry.key: entry for entry in entries(row) if entry.about.better is not None}
+    for kind, row in (("class", ClassRow), ("group", GroupRow))
+}
+"""Figures that only a class has, or a group."""
 
 SYNONYMS = {
     "ppv": "precision",
@@ -206,7 +209,8 @@ def _member_figures(report: Mapping[str, Any], kind: str, member: str) -> dict[s
         "accuracy": {**proportion(accepted - errors, accepted), "errors": errors},
         "risk": proportion(errors, accepted),
         "errors": errors,
-        **{name: row.get(name) for name in ("base_accuracy", *OF_ONE_CLASS)},
+        "base_accuracy": row.get("base_accuracy"),
+        **{key: row.get(key) for key in _OWN[kind]},
     }
 
 
@@ -272,9 +276,8 @@ def group_metrics(kind: str, name: str = "NAME") -> list[Metric]:
     """
     keys = (*_OF_CLASS, "base_accuracy") if kind == "group" else _OF_CLASS
     figures = [entry for entry in entries(Report) if entry.key in keys]
-    figures += [entry for entry in entries(ClassRow) if entry.name in OF_ONE_CLASS and kind == "class"]
     found = []
-    for metric in _walk(figures, "", About(f"for one {kind}"), [When.LABELS], ()):
+    for metric in _walk([*figures, *_OWN[kind].values()], "", About(f"for one {kind}"), [When.LABELS], ()):
         head, dot, part = metric.name.partition(".")
         if part == "drop":  # there is no telling what a class or group was like before
             continue
@@ -346,11 +349,10 @@ def check_gate(gate: Gate, conditions: Collection[When], of: type[Document] = Re
         needs = {metric.name: metric.needs for metric in catalogue(of=of, points=points)}
     if name in known:
         _check_limit(gate, known[name].unit)
-    elif name.split(".")[0] in OF_ONE_CLASS and of is Report:
-        figure, _, part = name.partition(".")
-        raise GateError(
-            f"{said} of all rows; write {figure}[class=NAME]{part and '.'}{part} for one class, or worst_class.{name}"
-        )
+    elif of is Report and (whose := [kind for kind, own in _OWN.items() if name.split(".")[0] in own]):
+        figure, dot, part = name.partition(".")
+        one = f"{figure}[{whose[0]}=NAME]{dot}{part}"
+        raise GateError(f"{said} of all rows; write {one} for one {whose[0]}, or worst_{whose[0]}.{name}")
     elif name in needs:
         raise GateError(f"{said} in this report; it needs {needs[name]}")
     else:

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej._version import __version__
-from drrej.core.calibrators import Calibrator, Temperature, Vector
+from drrej.core.calibrators import CALIBRATORS, Calibrator, Temperature, Vector
 from drrej.core.confidence import ScoreMap
 from drrej.core.drift import STEPS
 from drrej.core.losses import KINDS, ErrorModel, Loss, PlainLoss
@@ -54,10 +54,6 @@ class Columns(Stored, frozen=True):
     prediction: str | None = None
     target: str | None = None
     correct: str | None = None
-
-
-FITTED_METHODS = ("temperature", "vector", "beta", "logistic", "isotonic")
-"""How a calibration may have been fitted to rows."""
 
 
 class Calibration(Stored, frozen=True):
@@ -318,7 +314,7 @@ def _invariants(document: Rejector) -> Iterator[Finding]:
 
 def _of_calibration(found: Calibration, input: InputKind, classes: int) -> Iterator[Finding]:
     key, floor, vector = "calibration", found.floor, found.vector
-    known = found.method in (*FITTED_METHODS, "given", "none")
+    known = found.method in (*CALIBRATORS, "given", "none")
     yield f"{key}.method", known, "is unknown or no longer supported; run 'drrej calibrate' again"
     yield f"{key}.temperature", is_temperature(found.temperature), f"{RANGE}: it must be above 0"
     yield f"{key}.score", (found.score is not None) == (input == "scores"), "contradicts 'input'"

@@ -5,16 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from drrej.core.calibration import rises
+from drrej.core.calibrators import CALIBRATORS
 from drrej.core.inputs import WORDS, level_words
+from drrej.documents.figures import MEANS
 from drrej.documents.rejector import BeforeAfter, Calibration, GroupThreshold, Ratio, Rejector, Threshold
 
 _MOST_GROUPS = 20
-_NAMES = {
-    "vector": "vector scaling",
-    "beta": "beta calibration",
-    "logistic": "logistic regression",
-    "isotonic": "isotonic regression",
-}
 
 
 def describe_sections(rejector: Rejector) -> list[str]:
@@ -37,13 +33,13 @@ def _calibration_line(calibration: Calibration) -> str:
     edge = "; the search ended at the edge of [0.001, 1000]"
     if vector is not None:
         line = (
-            f"calibrator: {_NAMES[calibration.method]}, weights of ln p from {_g(min(vector.weights))} to "
+            f"calibrator: {CALIBRATORS[calibration.method]}, weights of ln p from {_g(min(vector.weights))} to "
             f"{_g(max(vector.weights))}, biases from {_g(min(vector.biases))} to {_g(max(vector.biases))}"
         )
         edge = "; the search did not converge"
     if calibration.score is not None:
         count = len(calibration.score.forms)
-        line = f"calibrator: {_NAMES[calibration.method]} of {'the score' if count == 1 else f'{count} scores'}"
+        line = f"calibrator: {CALIBRATORS[calibration.method]} of {'the score' if count == 1 else f'{count} scores'}"
         line += ", where lower is better" if calibration.score.lower else ""
     if calibration.method == "given":
         return line + "; given, not fitted"
@@ -115,10 +111,6 @@ def _ratio_lines(ratio: Ratio) -> list[str]:
             f"flat part: from a loss of {_g(flat)}{beyond} on the ratio is 0 and rows are rejected at every tau"
         )
     return lines
-
-
-MEANS = {"mean-cost": "mean cost", "mse": "mean squared error", "mae": "mean absolute error"}
-"""What a rule limits the mean of."""
 
 
 def threshold_lines(rejector: Rejector) -> list[str]:

@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from drrej.core.confidence import FLAT, ScoreMap
 from drrej.core.inputs import BFLOAT16_TOLERANCE, FACE_VALUE, LOG_TOLERANCE, TOLERANCE
-from drrej.core.losses import ErrorModel, LearnedLoss
 from drrej.core.ratio import DensityRatio, expm1
 from drrej.documents.rejector import Rejector
 from drrej.errors import OptionError
@@ -75,22 +74,15 @@ def decision_of(rejector: Rejector) -> Decision:
     rejector.need_threshold()
     rejector = Rejector.read(rejector.to_json(), "rejector")  # with Python's numbers, whoever made it
     threshold, ratio = rejector.need_threshold(), rejector.need_ratio()
-    loss = ratio.loss
-    if loss.columns:
-        raise OptionError(
-            f"the loss is read from the column '{loss.columns[0]}': an export has the scores of a row alone"
-        )
-    if loss.is_cost:
-        raise OptionError("a cost matrix cannot be exported exactly: rounding decides between equal costs")
     lists: dict[str, Any] = {}
+    of_loss = ratio.loss.steps(lists)
     width, single, fitted = rejector.classes, rejector.binary, rejector.need_calibration().score
     if fitted is not None:
-        lines, width, single = [*_scored(fitted, lists), *_CHANCE], len(lists["WIDTHS"]), len(fitted.forms) == 1
+        lines, width, single = _scored(fitted, lists), len(lists["WIDTHS"]), len(fitted.forms) == 1
     else:
         lines = [*_logits(rejector, lists), *_calibrated(rejector, lists)]
         lines += ["prediction = first(y)", "e[] = 0.0 if j == prediction else exp(u)", "odds = sum(e)"]
-        lines += _learned(loss.learned, lists) if isinstance(loss, LearnedLoss) else _PLAIN[loss.name]
-    lines += _ratio(ratio.density)
+    lines += [*of_loss, *_ratio(ratio.density)]
     own = {group.group: _lowered(group.cutoff) for group in threshold.groups or ()}
     cutoffs: Any = _lowered(threshold.cutoff) if threshold.by is None else own
     by = None if threshold.by == "prediction" and not rejector.is_scored else threshold.by
@@ -100,10 +92,6 @@ def decision_of(rejector: Rejector) -> Decision:
             raise OptionError(f"there is no cutoff for the class {name}: no row that chose the threshold was of it")
         cutoffs = [own[name] for name in names]
     return Decision(rejector, tuple(map(Step.of, lines)), lists, cutoffs, by, width, single)
-
-
-_CHANCE = ["far = -abs(x)", "tail = exp(far)", "loss = (tail if x < 0.0 else 1.0) / (1.0 + tail)"]
-"""The probability of an error from its log-odds x."""
 
 
 def _scored(fitted: ScoreMap, lists: dict[str, Any]) -> list[str]:
@@ -213,37 +201,6 @@ def _calibrated(rejector: Rejector, lists: dict[str, Any]) -> list[str]:
         "y[] = -inf if z == -inf else ((z - top) - weight) * WEIGHTS + BIASES",
         "highest = max(y)",
         "u[] = y - highest",
-    ]
-
-
-_MOMENT = "ue[] = e * u if e > 0.0 else 0.0"
-_PLAIN = {
-    "log": [_MOMENT, "loss = log1p(odds) - sum(ue) / (1.0 + odds)"],
-    "zero-one": ["loss = odds / (1.0 + odds)"],
-    "brier": [
-        "squares[] = 0.0 if j == prediction else exp(2.0 * u)",
-        "loss = (odds * (2.0 + odds) - sum(squares)) / ((1.0 + odds) * (1.0 + odds))",
-    ],
-    "margin": ["loss = (odds + max(e)) / (1.0 + odds)"],
-    "logit-margin": ["loss = max(e)"],
-}
-"""From the odds of an error to the loss, as `drrej.core.losses` has them."""
-
-
-def _learned(model: ErrorModel, lists: dict[str, Any]) -> list[str]:
-    """The learned loss, see `drrej.core.losses.LearnedLoss`; the sum is over the other classes."""
-    order = "base"
-    if model.class_terms:
-        lists["TERMS"] = list(model.class_terms)
-        order = "(base + pick(TERMS, prediction))"
-    return [
-        "gap[] = -inf if j == prediction else u",
-        "nearest = max(gap)",
-        "second = first(gap)",
-        f"r[] = 0.0 if j == second or gap == -inf else exp((gap - nearest) * {model.scale!r})",
-        f"base = -inf if nearest == -inf else nearest * {model.scale!r} + log1p(sum(r))",
-        f"x = {order} * {model.slope!r} + {model.intercept!r}",
-        *_CHANCE,
     ]
 
 

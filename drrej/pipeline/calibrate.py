@@ -116,20 +116,17 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
         return protocol.map_blocks(dump, of_block, Pass("calibrating", labelled=True), engine)
 
     whole = (lambda function: reduce(add, each(function))) if share < 1 else None
-    fit = calibrators.fit_temperature(of_sample, whole, precision)
-    vector, converged = None, fit.converged
     name: str = options.calibrator or "temperature"
     if name == "auto":
         nll = calibrators.held_out_nll(scores, labels, precision)
         name = calibrators.choose_calibrator(nll) if nll else "temperature"
-    if name != "temperature":
-        vector, converged = calibrators.fit_vector(of_sample, whole, fit.temperature, dump.classes, precision)
-    tally = partial(_tally, vector or calibrators.Temperature(fit.temperature), precision=precision)
+    temperature, vector, converged = calibrators.fit_calibrator(name, of_sample, whole, dump.classes, precision)
+    tally = partial(_tally, vector or calibrators.Temperature(temperature), precision=precision)
     was, now = before.figures, sum(each(tally), CalibrationTally()).figures
     return source.new_rejector(dump, precision).with_sections(
         Calibration(
             method=name,
-            temperature=fit.temperature,
+            temperature=temperature,
             converged=converged,
             rows=before.rows,
             fingerprint=first["sketch"].fingerprint().text(),

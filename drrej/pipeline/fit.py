@@ -14,7 +14,7 @@ from drrej.core.certify import error_blocks
 from drrej.core.drift import RatioSums, loss_quantiles
 from drrej.core.inputs import FACE_VALUE
 from drrej.core.learned_loss import learn
-from drrej.core.losses import PLAIN, ErrorLoss, Loss, PlainLoss
+from drrej.core.losses import KINDS, PLAIN, ErrorLoss, Loss, PlainLoss
 from drrej.core.ratio import MAX_ALPHA, fit_ratio
 from drrej.core.reuse import Sketch, key_limit
 from drrej.core.softmax import NOTHING
@@ -37,7 +37,7 @@ DIVERGENCES = {"kl": 1.0, "chi2": 3.0}
 SEARCHED = ("learned", "auto")
 """Names of the loss that is learned from labelled rows."""
 
-LOSS_NAMES = (*PLAIN, *SEARCHED, "cost", "column")
+LOSS_NAMES = (*PLAIN, *SEARCHED, *(name for name in KINDS if name not in (*PLAIN, *SEARCHED, ErrorLoss.name)))
 
 
 class RatioOptions(Struct, frozen=True):

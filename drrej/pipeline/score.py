@@ -12,7 +12,7 @@ import pyarrow as pa
 from msgspec import Struct
 
 from drrej.core import inputs, reuse
-from drrej.core.calibrators import IDENTITY, Calibrator, Scores
+from drrej.core.calibrators import CALIBRATORS, IDENTITY, Calibrator, Scores
 from drrej.core.confidence import ScoreMap
 from drrej.core.losses import Loss
 from drrej.core.softmax import NOTHING, Needs
@@ -20,7 +20,7 @@ from drrej.core.types import AnyFloats, Booleans, Floats, Integers, Precision
 from drrej.data.columns import PROBABILITY_NAMES
 from drrej.data.dump import Block, Dump
 from drrej.data.labels import sortable_keys
-from drrej.documents.rejector import FITTED_METHODS, Calibration, Ratio, Rejector, Threshold
+from drrej.documents.rejector import Calibration, Ratio, Rejector, Threshold
 from drrej.engines.protocol import PassSummary
 from drrej.errors import DumpError, OptionError
 
@@ -466,7 +466,7 @@ def seen_rows(rejector: Rejector, for_guarantee: bool = False) -> dict[str, reus
         "threshold": rejector.threshold,
     }
     if for_guarantee:
-        steps = {"fit": rejector.ratio} | ({"calibrate": calibration} if calibration.method in FITTED_METHODS else {})
+        steps = {"fit": rejector.ratio} | ({"calibrate": calibration} if calibration.method in CALIBRATORS else {})
     return {
         step: reuse.read_fingerprint(made.fingerprint, made.rows) for step, made in steps.items() if made is not None
     }

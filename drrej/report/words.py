@@ -8,11 +8,10 @@ from decimal import Decimal
 from typing import Any
 
 from drrej.documents.document import Document, GateRow
-from drrej.documents.figures import Promise, Spread, Target, TotalCost
+from drrej.documents.figures import MEANS, Promise, Spread, Target, TotalCost
 from drrej.documents.gates import DRIFT, DRIFT_LEVEL, FRESH, TARGET, VERDICTS
 from drrej.documents.report import RegressionReport, Report
 from drrej.documents.summaries import MaskSummary
-from drrej.documents.words import MEANS
 from drrej.errors import printable
 
 # Figures
