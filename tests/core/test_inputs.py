@@ -12,6 +12,7 @@ import pytest
 import reference
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import softmax
 
 from drrej.core import inputs as module
 from drrej.core.inputs import (
@@ -26,6 +27,7 @@ from drrej.core.inputs import (
     read_binary_probabilities,
     read_log_probabilities,
     read_probabilities,
+    row_logits,
     row_sums,
 )
 
@@ -550,3 +552,21 @@ def test_underflow_is_not_taken_at_its_word() -> None:
         floored_logits(p, 5e-324), labels, reference.temperature(floored_logits(p, 5e-324), labels)
     )
     assert reference.ece(floored_logits(p, floor), labels, temperature) < 0.1
+
+
+def test_rows_of_every_kind_as_logits() -> None:
+    """Their softmax is the probabilities; one score per row is that of the second of two classes."""
+    logits, single = np.array([[0.5, -1.0, 2.0], [2.0, 3.0, 0.0]]), np.array([0.3, -2.0])
+    assert row_logits(logits, "logits", False, None) is logits
+    assert np.asarray(row_logits(single, "logits", False, None)).tolist() == [[0.0, 0.3], [0.0, -2.0]]
+    shares, chances = softmax(logits, axis=1), np.array([0.2, 0.9])
+    for scores, kind, expected in [
+        (shares, "probs", shares),
+        (np.log(shares), "log-probs", shares),
+        (chances, "probs", np.stack([1.0 - chances, chances], axis=1)),
+        (np.log(chances), "log-probs", np.stack([1.0 - chances, chances], axis=1)),
+    ]:
+        found = row_logits(scores, kind, False, None)  # type: ignore[arg-type]
+        np.testing.assert_allclose(softmax(np.asarray(found), axis=1), expected, rtol=1e-12)
+    assert row_logits(np.array([[0.2, 0.8], [0.6, 0.6]]), "probs", False, None) is None  # one of them is none
+    assert row_logits(np.array([0.5, 1.5]), "probs", False, None) is None

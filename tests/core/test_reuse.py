@@ -279,6 +279,22 @@ def test_the_chance_of_detection_is_hypergeometric(fitted: int, new: int, shared
     assert low - 1 <= noticed <= high + 1
 
 
+@pytest.mark.parametrize(("fitted", "new", "needed"), [(5000, 200, 2), (2000, 500, 5), (500, 2000, 40)])
+def test_a_row_more_than_chance_explains_is_noticed(fitted: int, new: int, needed: int) -> None:
+    """A kept row that is found by chance: new / (new + fitted / 2) at most; so many are it in 1 % of cases or fewer."""
+    chance = new / (new + fitted / 2)
+    assert chance**needed <= 0.01 < chance ** (needed - 1)
+    rng = np.random.default_rng(3)
+    keys = np.sort(fresh(fitted, rng))
+    others = np.setdiff1d(fresh(new, rng), keys) | np.uint64(1 << 63)  # above what is kept, or far from it
+    known = Sketch.of(keys).fingerprint()
+    alike = int(known.look_up(others).found.sum())
+    for found, expected in ((needed, True), (needed - 1, False)):
+        new_keys = np.concatenate([keys[: found - alike], others[: new - found + alike]])
+        assert int(known.look_up(new_keys).found.sum()) == found
+        assert known.judge(known.look_up(new_keys)).reused == expected
+
+
 def test_detection_grows_with_what_is_shared() -> None:
     chances = [detection_probability(100_000, 1000, shared) for shared in range(0, 1001, 50)]
     assert chances == sorted(chances)
