@@ -223,6 +223,7 @@ def read_fingerprint(text: str | None, rows: int | None) -> Fingerprint | None:
     return Fingerprint.parse(text, rows)
 
 
+@lru_cache(maxsize=1024)
 def needed_hits(repeats: int, fitted: int, new: float, occurrences: int, group: int) -> int:
     """The number of kept rows found from which on chance does not explain it, in a group of `_GROUPS`.
 

@@ -351,8 +351,9 @@ def check_gate(gate: Gate, conditions: Collection[When], of: type[Document] = Re
         _check_limit(gate, known[name].unit)
     elif of is Report and (whose := [kind for kind, own in _OWN.items() if name.split(".")[0] in own]):
         figure, dot, part = name.partition(".")
-        one = f"{figure}[{whose[0]}=NAME]{dot}{part}"
-        raise GateError(f"{said} of all rows; write {one} for one {whose[0]}, or worst_{whose[0]}.{name}")
+        worst = f"worst_{whose[0]}.{name}"
+        other = f", or {worst}" if worst in known or worst in needs else ""
+        raise GateError(f"{said} of all rows; write {figure}[{whose[0]}=NAME]{dot}{part} for one {whose[0]}{other}")
     elif name in needs:
         raise GateError(f"{said} in this report; it needs {needs[name]}")
     else:

@@ -147,6 +147,13 @@ def test_gates_that_are_refused(world: dict[str, Any], gate: str, said: str) -> 
     assert said in fail("evaluate", world["path"], "-r", world["rejector"], "--gate", gate)
 
 
+@pytest.mark.parametrize(("gate", "end"), [("f1 > 0", "f1[class=NAME]"), ("npv.lower > 0", "npv[class=NAME].lower")])
+def test_no_metric_is_proposed_that_does_not_exist(world: dict[str, Any], gate: str, end: str) -> None:
+    """The worst class is named for figures that have one."""
+    message = fail("evaluate", world["path"], "-r", world["rejector"], "--gate", gate)
+    assert message.endswith(f"of all rows; write {end} for one class")
+
+
 def test_a_group_without_rows(world: dict[str, Any]) -> None:
     asked = ("evaluate", world["path"], "-r", world["rejector"], "--report-by", "site", "--gate")
     assert "no row belongs to group 'ue'; there are eu, us" in fail(*asked, "accuracy[group=ue] > 0")
