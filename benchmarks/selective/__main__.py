@@ -60,9 +60,10 @@ COMMANDS = {command.__name__: (command, command.__doc__) for command in (judge, 
     "few": (study, "`auto` fitted on few rows and with wrong labels"),
     "reuse": (study, "how likely rows that are used again are noticed, and fresh rows refused"),
     "certified": (study, "rules of others where the truth is known, broken promises counted"),
+    "divisions": (study, "certified coverage over many random divisions of each dump, by drrej, SGR and MAPIE"),
     "splits": (study, "how often test rows contradict `run --accuracy 0.98` on ten splits of each dump"),
 }
-TRIALS = {"few": 10, "certified": 200}
+TRIALS = {"few": 10, "certified": 200, "divisions": 20}
 
 
 def main() -> None:
@@ -77,11 +78,12 @@ def main() -> None:
         own.add_argument("--work", type=Path, default=Path("out/selective"), help="models' outputs are kept here")
         if name in TRIALS:
             own.add_argument("--trials", type=int, default=TRIALS[name])
+        if command is not study or name == "divisions":
+            own.add_argument("--paper", type=Path, help="the --work of benchmarks.paper, for the folds it has left")
+            own.add_argument("--only", default="", help="dumps whose name has this in it, judged before or not")
         if command is not study:
             own.add_argument("--results", type=Path, default=HERE / "results" / "results.json")
             own.add_argument("--docs", type=Path, default=DOCS, help="where the page goes")
-            own.add_argument("--paper", type=Path, help="the --work of benchmarks.paper, for the folds it has left")
-            own.add_argument("--only", default="", help="dumps whose name has this in it, judged before or not")
             own.add_argument("--again", action="store_true", help="judge dumps again that were judged before")
     args = parser.parse_args()
     args.command(args)

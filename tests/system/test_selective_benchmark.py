@@ -12,6 +12,7 @@ from scipy import stats
 from scipy.special import log_softmax, logsumexp, softmax
 
 from benchmarks.selective import __main__ as command
+from benchmarks.selective.divisions import coverages
 from benchmarks.selective.dumps import Dump, Part, all_dumps, paper_folds, published
 from benchmarks.selective.judge import RISKS, RIVALS, accuracy_at, against_the_best, judge, ordering
 from benchmarks.selective.page import contradicted, experiments, page, rankings
@@ -207,6 +208,27 @@ def test_results_are_kept_and_the_page_is_written(tmp_path, monkeypatch, capsys)
     assert results["b"]["rows"] == [1, 2]
     assert results["a"] == first["a"]
     assert "| b |" in capsys.readouterr().out
+
+
+def test_divisions_are_random_and_the_means_of_experiments_are_printed(tmp_path, monkeypatch, capsys) -> None:
+    """Each rule has the same divisions; dumps whose test rows differ are left out."""
+    pytest.importorskip("mapie", reason="the benchmark compares with it")
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 1200)
+    whole = Part(rng.normal(0, 1, (1200, 3)) + 3 * np.eye(3)[labels], labels, probs=False)
+    made = Dump("a", "a", whole.take(np.arange(800)), whole.take(np.arange(800, 1200)))
+    first, second = (coverages(made, seed) for seed in (0, 1))
+    np.testing.assert_array_equal(coverages(made, 0), first)
+    assert (first != second).any()
+    shifted = Dump("b", "b", made.fit, made.test, shifted=True)
+    monkeypatch.setattr("benchmarks.selective.dumps.published", lambda _: iter([made, shifted]))
+    monkeypatch.setattr("benchmarks.selective.dumps.SIZES", {})
+    monkeypatch.setattr(sys, "argv", ["selective", "divisions", "--trials", "2", "--work", str(tmp_path)])
+    command.main()
+    lines = [line.split(" | ") for line in capsys.readouterr().out.splitlines() if " % | " in line]
+    assert [line[1:3] for line in lines] == [["1 %", "2"], ["2 %", "2"], ["5 %", "2"]]
+    printed = [[float(cell) for cell in line[3:6]] for line in lines]
+    np.testing.assert_allclose(printed, (first + second) / 2, atol=0.0006)
 
 
 def test_nothing_is_judged_where_nothing_is_there(tmp_path, monkeypatch) -> None:
