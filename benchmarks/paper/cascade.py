@@ -48,7 +48,7 @@ def savings(task: Task, work: Path) -> list[list[str]]:
     inputs, rows = task.inputs(), task.rows()
     folder = work / "cascade" / task.dataset.name
     model = train(
-        lambda: _prepared(task, inputs),
+        lambda: task.network(inputs, task.dataset.classes, kind=Small),
         inputs[rows.train],
         torch.from_numpy(task.training_labels()),
         dataclasses.replace(task.experiment.settings, epochs=EPOCHS, small=0),
@@ -88,9 +88,3 @@ def savings(task: Task, work: Path) -> list[list[str]]:
 
 def _cells(one: dict[str, Any], large: dict[str, Any], answered: float) -> list[str]:
     return [f"{100 * one['cost'] / large['cost']:.1f} %", f"{one['accuracy']:.4f}", f"{100 * answered:.1f} %"]
-
-
-def _prepared(task: Task, inputs: torch.Tensor) -> nn.Module:
-    network = Small(inputs.shape[1], task.dataset.classes)
-    task.experiment.prepare(network, inputs[task.rows().train])
-    return network

@@ -4,7 +4,7 @@ import dataclasses
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.paper.data import NOISE_SEED, SPLIT_SEED, Dataset, Floats, Fold, Ints, flip, fold_seed, split
-from benchmarks.paper.networks import EXPERIMENTS, Experiment, Settings, alone
+from benchmarks.paper.networks import EXPERIMENTS, Experiment, Network, Settings, alone
 
 TRAINING_SEED = 2
 MOMENTUM = 0.9
@@ -146,16 +146,14 @@ def outputs_of(model: nn.Module, inputs: torch.Tensor, views: Views = alone) -> 
         return torch.cat(parts, dim=-2).numpy()
 
 
-def write_dump(
-    path: Path, ids: Ints, logits: Floats, labels: Ints, more: Mapping[str, npt.NDArray[np.generic]] | None = None
-) -> None:
+def write_dump(path: Path, ids: Ints, logits: Floats, labels: Ints, **more: npt.NDArray[np.generic]) -> None:
     """Write one parquet dump with the columns `id`, `logits`, `label` and any more."""
     table = pa.table(
         {
             "id": ids,
             "logits": pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), logits.shape[1]),
             "label": labels,
-            **(more or {}),
+            **more,
         }
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -201,9 +199,11 @@ class Task:
         labels = self.dataset.labels[self.rows().train]
         return flip(labels, self.dataset.classes, self.noise, self.fold) if self.noise else labels
 
-    def network(self, inputs: torch.Tensor, outputs: int, normalised: bool = False) -> nn.Module:
-        """A network that is not yet trained."""
-        network = self.experiment.network(inputs.shape[1], outputs, normalised)
+    def network(
+        self, inputs: torch.Tensor, outputs: int, normalised: bool = False, kind: Network | None = None
+    ) -> nn.Module:
+        """A network that is not yet trained, of the experiment's kind or another."""
+        network = (kind or self.experiment.network)(inputs.shape[1], outputs, normalised)
         self.experiment.prepare(network, inputs[self.rows().train])
         return network
 
@@ -225,12 +225,10 @@ def train_base(task: Task, settings: Settings, work: Path) -> dict[str, Any]:
         logits, labels = outputs_of(trained.model, inputs[part], task.experiment.views), task.dataset.labels[part]
         write_dump(folder / f"{name}.parquet", part, logits, labels)
         accuracies[name] = accuracy(logits, labels)
-    return write_record(folder, task, settings, trained, {"accuracy": accuracies})
+    return write_record(folder, task, settings, trained, accuracy=accuracies)
 
 
-def write_record(
-    folder: Path, task: Task, settings: Settings, trained: Trained, more: Mapping[str, Any]
-) -> dict[str, Any]:
+def write_record(folder: Path, task: Task, settings: Settings, trained: Trained, **more: Any) -> dict[str, Any]:
     """How a dump was made, in `training.json`."""
     record = {
         "dataset": task.dataset.name,
