@@ -62,8 +62,7 @@ class Rows:
 
     def point(self, loss: str, coverage: float, on: str = "test") -> tuple[float, float]:
         """Accuracy and coverage in percent."""
-        accepted = self.accepted(loss, coverage, on)
-        return 100 * float(1 - self.wrong[accepted].mean()), 100 * float(accepted.mean())
+        return _point(states(self.accepted(loss, coverage, on), self.wrong))
 
 
 def folds_of(work: Path, data: Path | None) -> Iterator[tuple[Figures, list[tuple[Path | None, Part, Part]]]]:
