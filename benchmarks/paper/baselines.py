@@ -130,6 +130,6 @@ def train_baseline(task: Task, name: str, cost: float, settings: Settings, work:
     scores = outputs_of(trained.model, inputs[rows.test], views)
     logits = scores[:, : task.dataset.classes] if base is None else outputs_of(base, inputs[rows.test], views)
     rejected = method.rejects(scores)
-    write_dump(folder / "test.parquet", rows.test, logits, task.dataset.labels[rows.test], {"rejected": rejected})
+    write_dump(folder / "test.parquet", rows.test, logits, task.dataset.labels[rows.test], rejected=rejected)
     coverage = float(np.mean(~rejected))
-    return write_record(folder, task, settings, trained, {"method": name, "cost": cost, "coverage": coverage})
+    return write_record(folder, task, settings, trained, method=name, cost=cost, coverage=coverage)

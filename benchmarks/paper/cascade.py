@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from benchmarks.paper.networks import Small
-from benchmarks.paper.training import TRAINING_SEED, Task, fit_base, outputs_of, train, write_dump
+from benchmarks.paper.training import Task, fit_base, outputs_of, write_dump
 
 EPOCHS = 8
 BELOW = (0.005, 0.01, 0.02, 0.04)
@@ -45,19 +45,15 @@ HEAD = ["accuracy to keep", "confidence", "cost, of the large network's", "accur
 
 def savings(task: Task, work: Path) -> list[list[str]]:
     """What `drrej cascade` finds at several accuracies, without and with a promise; first each network alone."""
-    inputs, rows = task.inputs(), task.rows()
-    folder = work / "cascade" / task.dataset.name
-    model = train(
-        lambda: _prepared(task, inputs),
-        inputs[rows.train],
-        torch.from_numpy(task.training_labels()),
-        dataclasses.replace(task.experiment.settings, epochs=EPOCHS, small=0),
-        nn.CrossEntropyLoss(),
-        TRAINING_SEED,
-        folder / "checkpoint.pt",
-    ).model
+    inputs, rows, settings = task.inputs(), task.rows(), task.experiment.settings
+    short = dataclasses.replace(settings, epochs=EPOCHS, small=0)
+    folder = task.folder(work / "cascade")
+    networks = {
+        "small": fit_base(task, short, inputs, work / "cascade", Small).model,
+        "large": fit_base(task, settings, inputs, work).model,
+    }
     stages = []
-    for name, network in (("small", model), ("large", fit_base(task, task.experiment.settings, inputs, work).model)):
+    for name, network in networks.items():
         dump = folder / f"{name}.parquet"  # one view of each row: what others add is not counted either
         write_dump(dump, rows.test, outputs_of(network, inputs[rows.test]), task.dataset.labels[rows.test])
         stages.append(f"--stage={name}={dump}:{multiplications(network, inputs[0])}")
@@ -88,9 +84,3 @@ def savings(task: Task, work: Path) -> list[list[str]]:
 
 def _cells(one: dict[str, Any], large: dict[str, Any], answered: float) -> list[str]:
     return [f"{100 * one['cost'] / large['cost']:.1f} %", f"{one['accuracy']:.4f}", f"{100 * answered:.1f} %"]
-
-
-def _prepared(task: Task, inputs: torch.Tensor) -> nn.Module:
-    network = Small(inputs.shape[1], task.dataset.classes)
-    task.experiment.prepare(network, inputs[task.rows().train])
-    return network

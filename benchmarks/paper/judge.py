@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow.parquet as pq
 
 from benchmarks.pages import machine, rounded
-from benchmarks.selective.dumps import Part, halves, read_both
+from benchmarks.selective.dumps import Part, halves, read, read_both
 from benchmarks.selective.scores import SCORES, fitted
 from drrej.core.paired import accuracy_difference
 
@@ -62,8 +62,7 @@ class Rows:
 
     def point(self, loss: str, coverage: float, on: str = "test") -> tuple[float, float]:
         """Accuracy and coverage in percent."""
-        accepted = self.accepted(loss, coverage, on)
-        return 100 * float(1 - self.wrong[accepted].mean()), 100 * float(accepted.mean())
+        return _point(states(self.accepted(loss, coverage, on), self.wrong))
 
 
 def folds_of(work: Path, data: Path | None) -> Iterator[tuple[Figures, list[tuple[Path | None, Part, Part]]]]:
@@ -199,11 +198,10 @@ def _point(state: Array) -> tuple[float, float]:
 
 def _masked(folder: Path, method: str, cost: float) -> Array:
     path = folder / method / f"cost-{cost:.4f}" / "test.parquet"
-    table = pq.read_table(path)
+    table = pq.read_table(path, columns=["id", "rejected"])
     if not table["id"].equals(pq.read_table(folder / "test.parquet", columns=["id"])["id"]):
         raise ValueError(f"{folder}: the test rows of {method} are not those of the base network")
-    scores = table["logits"].combine_chunks().flatten().to_numpy().reshape(table.num_rows, -1)
-    return states(~table["rejected"].to_numpy(), scores.argmax(axis=1) != table["label"].to_numpy())
+    return states(~table["rejected"].to_numpy(), read(path).wrong)
 
 
 def _sweeps(folds: Sequence[tuple[Path | None, Part, Part]]) -> list[Figures]:

@@ -19,6 +19,8 @@ HIDDEN = 64
 CONVOLUTIONS = (16, 32)
 CONVOLUTION_HIDDEN = 128
 
+Network = Callable[[int, int, bool], nn.Module]  # (inputs, outputs, normalise the outputs) -> network
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -54,7 +56,7 @@ def mirrored_and_moved(images: torch.Tensor) -> Sequence[torch.Tensor]:
 class Experiment:
     """What a dataset is trained with."""
 
-    network: Callable[[int, int, bool], nn.Module]  # (inputs, outputs, normalise the outputs) -> network
+    network: Network
     scaled: Callable[[npt.NDArray[np.generic], Ints], Floats]  # (features, training rows) -> inputs
     settings: Settings
     prepare: Callable[[nn.Module, torch.Tensor], None] = _as_it_is  # (network, training inputs), before training
@@ -62,20 +64,12 @@ class Experiment:
     validation: float = VALIDATION_SHARE  # of the rows that are not test rows
 
 
-def tabular(inputs: int, outputs: int, normalised: bool = False) -> nn.Module:
+def tabular(inputs: int, outputs: int, normalised: bool = False) -> nn.Sequential:
     """Two hidden layers of 64 with sigmoids."""
-    return nn.Sequential(
-        nn.Linear(inputs, HIDDEN),
-        nn.Sigmoid(),
-        nn.Linear(HIDDEN, HIDDEN),
-        nn.BatchNorm1d(HIDDEN),
-        nn.Sigmoid(),
-        nn.Linear(HIDDEN, outputs),
-        *_normalisation(outputs, normalised),
-    )
+    return nn.Sequential(nn.Linear(inputs, HIDDEN), nn.Sigmoid(), *shallow(HIDDEN, outputs, normalised))
 
 
-def shallow(inputs: int, outputs: int, normalised: bool = False) -> nn.Module:
+def shallow(inputs: int, outputs: int, normalised: bool = False) -> nn.Sequential:
     """One hidden layer of 64: the smaller networks of the paper's appendix."""
     return nn.Sequential(
         nn.Linear(inputs, HIDDEN),

@@ -81,8 +81,8 @@ def made(rows: Sequence[Figures]) -> list[str]:
     """The command, and when and where each data set was judged."""
     lines = ["Made by `python -m benchmarks.paper table`:", ""]
     for when in dict.fromkeys(row["made"] for row in rows):
-        names = dict.fromkeys(TITLES[row["dataset"]].split(",")[0] for row in rows if row["made"] == when)
-        lines.append(f"- {', '.join(names)}: {when}")
+        names = dict.fromkeys(TITLES[row["dataset"]] for row in rows if row["made"] == when)
+        lines.append(f"- {'; '.join(names)}: {when}")
     return lines
 
 

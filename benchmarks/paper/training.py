@@ -4,7 +4,7 @@ import dataclasses
 import json
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +19,7 @@ from torch import nn
 from torch.nn import functional
 
 from benchmarks.paper.data import NOISE_SEED, SPLIT_SEED, Dataset, Floats, Fold, Ints, flip, fold_seed, split
-from benchmarks.paper.networks import EXPERIMENTS, Experiment, Settings, alone
+from benchmarks.paper.networks import EXPERIMENTS, Experiment, Network, Settings, alone
 
 TRAINING_SEED = 2
 MOMENTUM = 0.9
@@ -37,15 +37,6 @@ def be_reproducible() -> None:
     torch.set_num_threads(1)
 
 
-@dataclass(frozen=True)
-class Trained:
-    """A trained network, its epochs and the processor seconds they took."""
-
-    model: nn.Module
-    epochs: int
-    seconds: float
-
-
 def train(
     build: Callable[[], nn.Module],
     inputs: torch.Tensor,
@@ -54,7 +45,7 @@ def train(
     loss: Loss,
     seed: int = TRAINING_SEED,
     checkpoint: Path | None = None,
-) -> Trained:
+) -> "Training":
     """Fit a network.
 
     With a checkpoint, each epoch is saved there, and training that was interrupted goes on from it to the same
@@ -63,7 +54,7 @@ def train(
     torch.manual_seed(seed)
     model = build()
     optimizer = _optimizer(model, settings)
-    state = _Checkpoint(checkpoint, model, optimizer)
+    state = Training(checkpoint, model, optimizer)
     steps = settings.epochs * -(-len(labels) // settings.batch)
     first_mirrored = torch.rand(len(labels), generator=torch.Generator().manual_seed(seed)) < 0.5
     while state.epochs < settings.epochs:
@@ -81,7 +72,8 @@ def train(
             loss(model(images), labels[batch]).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
         state.epoch_done(time.process_time() - start)
-    return Trained(model.eval(), state.epochs, state.seconds)
+    model.eval()
+    return state
 
 
 def _optimizer(model: nn.Module, settings: Settings) -> torch.optim.Optimizer:
@@ -111,8 +103,8 @@ def moved(images: torch.Tensor, shift: int, mirrored: torch.Tensor) -> torch.Ten
     return picked.permute(0, 3, 1, 2)
 
 
-class _Checkpoint:
-    """What is needed to go on after an epoch, in a file if there is a path."""
+class Training:
+    """A network, its epochs and the processor seconds they took; with a path, a file there to go on from."""
 
     def __init__(self, path: Path | None, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
         self.path, self.model, self.optimizer = path, model, optimizer
@@ -125,6 +117,7 @@ class _Checkpoint:
             self.epochs, self.seconds = saved["epochs"], saved["seconds"]
 
     def epoch_done(self, seconds: float) -> None:
+        """Count an epoch, and save it if there is a path."""
         self.epochs += 1
         self.seconds += seconds
         if self.path is None:
@@ -146,16 +139,14 @@ def outputs_of(model: nn.Module, inputs: torch.Tensor, views: Views = alone) -> 
         return torch.cat(parts, dim=-2).numpy()
 
 
-def write_dump(
-    path: Path, ids: Ints, logits: Floats, labels: Ints, more: Mapping[str, npt.NDArray[np.generic]] | None = None
-) -> None:
+def write_dump(path: Path, ids: Ints, logits: Floats, labels: Ints, **more: npt.NDArray[np.generic]) -> None:
     """Write one parquet dump with the columns `id`, `logits`, `label` and any more."""
     table = pa.table(
         {
             "id": ids,
             "logits": pa.FixedSizeListArray.from_arrays(pa.array(logits.ravel()), logits.shape[1]),
             "label": labels,
-            **(more or {}),
+            **more,
         }
     )
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -201,9 +192,11 @@ class Task:
         labels = self.dataset.labels[self.rows().train]
         return flip(labels, self.dataset.classes, self.noise, self.fold) if self.noise else labels
 
-    def network(self, inputs: torch.Tensor, outputs: int, normalised: bool = False) -> nn.Module:
-        """A network that is not yet trained."""
-        network = self.experiment.network(inputs.shape[1], outputs, normalised)
+    def network(
+        self, inputs: torch.Tensor, outputs: int, normalised: bool = False, kind: Network | None = None
+    ) -> nn.Module:
+        """A network that is not yet trained, of the experiment's kind or another."""
+        network = (kind or self.experiment.network)(inputs.shape[1], outputs, normalised)
         self.experiment.prepare(network, inputs[self.rows().train])
         return network
 
@@ -225,12 +218,10 @@ def train_base(task: Task, settings: Settings, work: Path) -> dict[str, Any]:
         logits, labels = outputs_of(trained.model, inputs[part], task.experiment.views), task.dataset.labels[part]
         write_dump(folder / f"{name}.parquet", part, logits, labels)
         accuracies[name] = accuracy(logits, labels)
-    return write_record(folder, task, settings, trained, {"accuracy": accuracies})
+    return write_record(folder, task, settings, trained, accuracy=accuracies)
 
 
-def write_record(
-    folder: Path, task: Task, settings: Settings, trained: Trained, more: Mapping[str, Any]
-) -> dict[str, Any]:
+def write_record(folder: Path, task: Task, settings: Settings, trained: Training, **more: Any) -> dict[str, Any]:
     """How a dump was made, in `training.json`."""
     record = {
         "dataset": task.dataset.name,
@@ -246,14 +237,14 @@ def write_record(
     return record
 
 
-def fit_base(task: Task, settings: Settings, inputs: torch.Tensor, work: Path | None = None) -> Trained:
-    """The base network; one with a checkpoint of enough epochs is not trained again."""
+def fit_base(task: Task, settings: Settings, inputs: torch.Tensor, work: Path, kind: Network | None = None) -> Training:
+    """The base network, or one of another kind; one with a checkpoint of enough epochs is not trained again."""
     return train(
-        partial(task.network, inputs, task.dataset.classes),
+        partial(task.network, inputs, task.dataset.classes, kind=kind),
         inputs[task.rows().train],
         torch.from_numpy(task.training_labels()),
         settings,
         nn.CrossEntropyLoss(),
         task.seeds()["training"],
-        None if work is None else task.folder(work) / "checkpoint.pt",
+        task.folder(work) / "checkpoint.pt",
     )

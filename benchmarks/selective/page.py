@@ -11,7 +11,7 @@ import numpy as np
 from benchmarks.pages import COLOURS, GREY, drawn, table
 from benchmarks.selective.judge import DELTA, RISKS, RIVALS
 from benchmarks.selective.ranks import Ranking, ranking
-from benchmarks.selective.scores import LOGITS_ONLY, OURS, SCORES
+from benchmarks.selective.scores import COMMON, OURS, SCORES
 
 Results = dict[str, Any]
 ORDER = {"augrc": ("AUGRC", 1), "aurc": ("AURC", 1), "accuracy at 80 %": ("accuracy at 80 %", -1)}
@@ -72,13 +72,12 @@ def rankings(results: Results, figure: str) -> dict[str, Ranking]:
     """By kind of dump: all with the scores that all have, and those with logits with every score."""
     blocks = list(experiments(results).values())
     with_logits = [block for block in blocks if not block[0]["probabilities"]]
-    common = [name for name in SCORES if name not in LOGITS_ONLY]
-    chosen = {"All experiments": (blocks, common), "Experiments with logits": (with_logits, list(SCORES))}
+    chosen = {"All experiments": (blocks, COMMON), "Experiments with logits": (with_logits, list(SCORES))}
     sign = ORDER[figure][1]
     return {
         title: ranking(names, sign * np.round([[mean_order(b, name, figure) for name in names] for b in some], 7))
         for title, (some, names) in chosen.items()
-        if len(some) >= FEWEST or (some and names is common)
+        if len(some) >= FEWEST or (some and names is COMMON)
     }
 
 
@@ -143,9 +142,8 @@ def contradicted(figures: Results, name: str, risk: float) -> bool:
 def _certified(results: Results) -> list[str]:
     blocks = experiments(results)
     folds = [fold for block in blocks.values() for fold in block]
-    common = [name for name in SCORES if name not in LOGITS_ONLY]
     rows = []
-    for title, name in [*((f"drrej: {_named(name)}", name) for name in common), *((name, name) for name in RIVALS)]:
+    for title, name in [*((f"drrej: {_named(name)}", name) for name in COMMON), *((name, name) for name in RIVALS)]:
         cells = []
         for risk in RISKS:
             mean = np.mean([mean_certified(block, name, risk) for block in blocks.values()])
@@ -213,10 +211,9 @@ def _shifted(blocks: dict[str, list[Results]]) -> list[str]:
 
 def against_the_best(folds: list[Results]) -> tuple[float, float, float]:
     """AUGRC of `auto` minus the best other score, with the mean of the folds' intervals: wider than need be."""
-    own = [fold["auto"] for fold in folds]
-    ends = [[one["difference"], *one["interval"]] for one in own]
-    difference, lower, upper = np.mean(ends, axis=0)
-    return float(difference), float(lower), float(upper)
+    ends = [[fold["auto"]["difference"], *fold["auto"]["interval"]] for fold in folds]
+    difference, lower, upper = np.mean(ends, axis=0).tolist()
+    return difference, lower, upper
 
 
 def _verdicts(results: Results) -> list[str]:

@@ -116,8 +116,9 @@ SCORES: dict[str, Score] = {
 }
 LOGITS_ONLY = ("energy", "max logit", "pNorm")
 """Scores that a row of probabilities does not have: the softmax has taken away what they are made of."""
+COMMON = [name for name in SCORES if name not in LOGITS_ONLY]
 
 
 def scores_of(part: Part) -> list[str]:
     """The scores that a dump of this kind has."""
-    return [name for name in SCORES if not (part.probs and name in LOGITS_ONLY)]
+    return COMMON if part.probs else list(SCORES)

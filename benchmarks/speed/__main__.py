@@ -1,6 +1,6 @@
 """Speed: `python -m benchmarks.speed [CASE ...]` measures and writes results.md; `--check` is for CI.
 
-`--check` takes less than a minute on any machine. Each command is compared with a program that does the least for the
+`--check` takes about a minute of processor time. Each command is compared with a program that does the least for the
 same dump: Arrow's decode in two threads, then the softmax, its entropy and its largest value, as one writes them with
 numpy. The ratio of their processor times depends little on the machine, unlike that to the decode alone. They run in
 turns, and the median of the ratios counts. Exit 1 where a ratio is above its limit.

@@ -1,6 +1,7 @@
 """What people use today, each as a process of its own: `python -m benchmarks.speed.peers NAME FILE ...`.
 
-Each prints the wall and processor time of its work as JSON, imports not counted.
+Those that work in memory print their wall and processor time as JSON, imports not counted; of the others the whole
+process is measured.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 
-def decode(path: str, columns: str, threads: str) -> dict[str, float]:
+def decode(path: str, columns: str, threads: str) -> None:
     """The limit: a streamed, threaded decode of the columns, thrown away."""
     _stream(path, columns.split(","), int(threads), lambda _: None)
-    return {}
 
 
-def plain_numpy(path: str, columns: str, threads: str) -> dict[str, float]:
+def plain_numpy(path: str, columns: str, threads: str) -> None:
     """The same decode, and of each block the entropy and the largest probability as numpy's users write them."""
 
     def score(block: pa.RecordBatch) -> None:
@@ -38,7 +38,6 @@ def plain_numpy(path: str, columns: str, threads: str) -> dict[str, float]:
         _ = entropy >= CUTOFF, 1.0 / total
 
     _stream(path, columns.split(","), int(threads), score)
-    return {}
 
 
 def _stream(path: str, names: list[str], threads: int, use: Callable[[pa.RecordBatch], None]) -> None:
@@ -68,7 +67,7 @@ TEMPERATURE, CUTOFF = 1.7, 0.5
 """What the masks of peers are made with: the same work whatever the numbers."""
 
 
-def polars_mask(path: str, columns: str, mask: str) -> dict[str, float]:
+def polars_mask(path: str, columns: str, mask: str) -> None:
     """Softmax, entropy, largest probability and a mask with polars, lazily, from parquet to parquet.
 
     Lists go through `list.eval`, wide columns through horizontal sums: how its users write it.
@@ -93,10 +92,9 @@ def polars_mask(path: str, columns: str, mask: str) -> dict[str, float]:
         total, moment = pl.sum_horizontal(powers), pl.sum_horizontal(weighted)
         scored = frame.select("id", (total.log() - moment / total).alias("entropy"), (1.0 / total).alias("confidence"))
     scored.with_columns((pl.col("entropy") >= CUTOFF).alias("rejected")).sink_parquet(mask)
-    return {}
 
 
-def duckdb_mask(path: str, columns: str, mask: str) -> dict[str, float]:
+def duckdb_mask(path: str, columns: str, mask: str) -> None:
     """The same with DuckDB, in SQL: lists through lambdas, wide columns through sums."""
     import duckdb
 
@@ -116,7 +114,6 @@ def duckdb_mask(path: str, columns: str, mask: str) -> dict[str, float]:
         entropy, confidence = "ln(s) - v / s", "1.0 / s"
     query = f"select id, {entropy} as entropy, {confidence} as confidence, entropy >= {CUTOFF} as rejected"
     duckdb.execute(f"copy ({query} from ({source})) to '{mask}' (format parquet)")
-    return {}
 
 
 def load(path: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
@@ -202,7 +199,7 @@ def timed(work: Callable[[], Any]) -> dict[str, float]:
     return {"wall": time.perf_counter() - wall, "cpu": time.process_time() - cpu}
 
 
-PEERS: dict[str, Callable[..., dict[str, float]]] = {
+PEERS: dict[str, Callable[..., dict[str, float] | None]] = {
     "decode": decode,
     "numpy": plain_numpy,
     "polars": polars_mask,
