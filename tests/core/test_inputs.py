@@ -24,6 +24,7 @@ from drrej.core.inputs import (
     choose_floor,
     floored,
     floored_logits,
+    level_words,
     read_binary_probabilities,
     read_log_probabilities,
     read_probabilities,
@@ -570,3 +571,9 @@ def test_rows_of_every_kind_as_logits() -> None:
         np.testing.assert_allclose(softmax(np.asarray(found), axis=1), expected, rtol=1e-12)
     assert row_logits(np.array([[0.2, 0.8], [0.6, 0.6]]), "probs", False, None) is None  # one of them is none
     assert row_logits(np.array([0.5, 1.5]), "probs", False, None) is None
+
+
+def test_scores_in_words_are_shown_in_words() -> None:
+    shown = [level_words("sure:words", value) for value in (0.1, 0.25, 0.5, 0.75, 0.9, 0.6)]
+    assert shown == ["very low", "low", "medium", "high", "very high", "medium"]
+    assert level_words("sure", 0.75) == "0.75"
