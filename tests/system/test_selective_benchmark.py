@@ -15,10 +15,10 @@ from benchmarks.selective import __main__ as command
 from benchmarks.selective.divisions import coverages
 from benchmarks.selective.dumps import Dump, Part, all_dumps, paper_folds, published
 from benchmarks.selective.judge import RISKS, RIVALS, accuracy_at, against_the_best, judge, ordering
-from benchmarks.selective.page import contradicted, experiments, page, rankings
-from benchmarks.selective.ranks import critical_difference, ranking
+from benchmarks.selective.page import contradicted, critical_difference, experiments, page, rankings
 from benchmarks.selective.rules import RULES, Fitted, curve_of
 from benchmarks.selective.scores import (
+    COMMON,
     LOGITS_ONLY,
     SCORES,
     energy,
@@ -89,9 +89,20 @@ def test_accuracy_at_a_coverage_is_the_mean_over_the_orders_of_ties() -> None:
 
 def test_ranks_are_means_over_blocks_and_differences_nemenyis() -> None:
     """The critical values are the q of Demšar's table 5."""
-    values = np.random.default_rng(0).random((12, 5))
-    found = ranking(list("abcde"), values)
-    assert found.mean == pytest.approx(stats.rankdata(values, axis=1).mean(axis=0))
+    values = np.random.default_rng(0).random((12, len(COMMON)))
+    values[:, 1] = values[:, 0]  # ties share their ranks
+    results = {
+        str(number): {
+            "experiment": str(number),
+            "shifted": False,
+            "probabilities": True,
+            "order": {name: {"augrc": value} for name, value in zip(COMMON, row, strict=True)},
+        }
+        for number, row in enumerate(values)
+    }
+    means, enough, blocks = rankings(results, "augrc")["All experiments"]
+    assert list(means.values()) == pytest.approx(stats.rankdata(values, axis=1).mean(axis=0))
+    assert (enough, blocks) == (critical_difference(len(COMMON), 12), 12)
     for count, q in ((2, 1.960), (5, 2.728), (10, 3.164)):
         assert critical_difference(count, 20) == pytest.approx(q * math.sqrt(count * (count + 1) / 120), rel=1e-3)
 
@@ -142,13 +153,13 @@ def test_every_score_is_judged_and_put_on_the_page() -> None:
         shares = [found["certified"]["log"][f"{100 * risk:g} %"][0] for risk in RISKS]
         assert shares == sorted(shares)
     assert {name: len(folds) for name, folds in experiments(results).items()} == {"folds": 2, "probabilities": 1}
-    assert {title: own.blocks for title, own in rankings(results, "augrc").items()} == {"All experiments": 2}
+    assert {title: own[-1] for title, own in rankings(results, "augrc").items()} == {"All experiments": 2}
     several = {
         f"{name} {number}": {**own, "experiment": f"{name} {number}"}
         for name, own in results.items()
         for number in range(3)
     }
-    assert rankings(several, "augrc")["Experiments with logits"].blocks == 6
+    assert rankings(several, "augrc")["Experiments with logits"][-1] == 6
     text = page(results)
     assert "learned" not in SCORES
     for name in (*found["order"], *RIVALS):
