@@ -101,14 +101,13 @@ def mean_interval(values: Floats, counts: NDArray[np.int64], level: float) -> tu
     >>> round(low, 2), round(high, 2)
     (0.73, 1.87)
     """
-    some = int(np.count_nonzero(values))
+    some, least, most = int(np.count_nonzero(values)), float(values.min()), float(values.max())
     if some <= _FEW:
         rows, part, low, high = int(counts.sum()), level / max(1, some), 0.0, 0.0
         for value, count in zip(values.tolist(), counts.tolist(), strict=True):
             ends = (value * lower_bound(count, rows, part), value * upper_bound(count, rows, part))
             low, high = low + min(ends), high + max(ends)
-        return low, high
-    least, most = float(values.min()), float(values.max())
+        return max(low, least), min(high, most)
     scaled = (values - least) / (most - least)
     lower, upper = _lower(scaled, counts, level), 1.0 - _lower(1.0 - scaled, counts, level)
     return least + (most - least) * lower, least + (most - least) * upper
