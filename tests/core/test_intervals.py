@@ -287,7 +287,7 @@ def test_figures_of_sure_and_wrong_rows_do_not_cancel(tmp_path: Path) -> None:
 
 def test_the_interval_of_a_mean_stays_among_the_values() -> None:
     """Each value has a bound of its own, and their sum could exceed all of them."""
-    values = np.array([-1.0, 2.0, 50.0])
-    for counts in ([0, 1, 40], [40, 1, 0], [1, 0, 0], [0, 0, 1]):
+    values = np.array([1.0, 50.0])
+    for counts in ([1, 40], [40, 1], [1, 0], [0, 1]):
         low, high = mean_interval(values, np.array(counts), 0.025)
-        assert -1.0 <= low <= high <= 50.0
+        assert 1.0 <= low <= high <= 50.0
