@@ -48,7 +48,10 @@ TASK_BYTES = 8 << 20
 """Logits of a task, and from how many on it pays to have other processes."""
 
 PROCESS_CLASSES = 32
-"""Classes from which on two cores are better used by processes than by a thread that scores and one that writes."""
+"""Classes from which on two cores are better used by processes than by a thread that scores and one that writes.
+
+Where nothing is written on the way, processes are always better: `evaluate` of six million rows of ten classes takes
+3.1 s by two processes and 4.7 s by a thread."""
 
 OBJECT_BYTES = 128 << 20
 """Logits of row groups in object storage that are read at a time."""
@@ -124,7 +127,7 @@ class LocalEngine(Struct, frozen=True):
 
     def map(self, dump: Dump, run: Pass, work: Work[T]) -> Generator[BlockResult[T]]:
         """What `work` makes of each block, in order."""
-        if self._processes_pay(dump):
+        if self._processes_pay(dump, run):
             yield from _in_processes(dump, run, work, self.workers)
             return
         threads = self._threads(dump)
@@ -150,9 +153,9 @@ class LocalEngine(Struct, frozen=True):
             return max(2, self.workers, min(_OBJECTS, OBJECT_BYTES // max(1, size)))
         return self.workers if self.kept is not None and self.workers > 1 else self.workers - 1
 
-    def _processes_pay(self, dump: Dump) -> bool:
+    def _processes_pay(self, dump: Dump, run: Pass) -> bool:
         """Whether to have processes: not for objects, whose clients have threads, nor a table of labels to copy."""
-        many = dump.classes >= PROCESS_CLASSES or self.workers > 2
+        many = dump.classes >= PROCESS_CLASSES or self.workers > 2 or not run.written
         large = dump.rows * dump.classes * 4 >= TASK_BYTES
         mine = self.processes and self.workers > 1 and self.kept is None and sys.platform == "linux"
         return mine and many and large and dump.elsewhere is None and all(part.uri is None for part in dump.parts)

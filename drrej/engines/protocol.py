@@ -34,6 +34,8 @@ class Pass(Struct, frozen=True):
     """Whether bad rows are no error: the results say what becomes of them."""
     scores: Sequence[str] = ()
     """Columns besides the scores without which a row cannot be decided, so that it may be left out."""
+    written: bool = False
+    """Whether the results are written on the way, which keeps a core busy beside those that score."""
 
 
 class BlockResult(Struct, Generic[R_co], frozen=True):

@@ -264,7 +264,7 @@ def convert(source: Source, output: OutputFile) -> DumpOptions:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     with writing(output.name), pq.ParquetWriter(output.path, schema) as writer:
-        for batch in map_blocks(source, dump, of_block, Pass("converting", labels is not None, kept)):
+        for batch in map_blocks(source, dump, of_block, Pass("converting", labels is not None, kept, written=True)):
             writer.write_batch(batch)
     if scored:
         correct = None if labels is None else CORRECT

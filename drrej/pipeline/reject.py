@@ -167,7 +167,7 @@ def _written(
     keep = kept_columns(rejector, dump, options, in_paths=not isinstance(output, OutputFile))
     masking = Masking(rejector, dump, keep, options.on_unseen_group)
     allowed = options.on_bad_row == "reject"
-    run = Pass("scoring", False, masking.columns, bad_rows_allowed=allowed, scores=masking.scorer.columns)
+    run = Pass("scoring", False, masking.columns, bad_rows_allowed=allowed, scores=masking.scorer.columns, written=True)
     by = drawn_by(rejector) or ("prediction" if rejector.has_predictions else None)
     audit = None if options.audit is None else Audit(options.audit, options.seed, by)
     queue = None if review is None else ReviewQueue(masking.schema, audit)
