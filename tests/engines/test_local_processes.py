@@ -205,21 +205,24 @@ def test_who_stops_early_leaves_nobody_behind(tmp_path: Path) -> None:
     results.close()  # type: ignore[attr-defined]
 
 
-def test_processes_are_for_large_dumps_of_many_classes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    dump = opened(tmp_path)
+def test_processes_are_for_large_dumps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where results are written on the way and there are two cores, also of many classes."""
+    dump, writing = opened(tmp_path), replace(PASS, written=True)
 
-    def are_forked(engine: Engine) -> bool:
-        return os.getpid() not in set(map_blocks(dump, lambda _block: os.getpid(), PASS, engine))
+    def are_forked(engine: Engine, run: Pass = PASS) -> bool:
+        return os.getpid() not in set(map_blocks(dump, lambda _block: os.getpid(), run, engine))
 
     monkeypatch.setattr(local, "TASK_BYTES", 3000 * 10 * 4)
     monkeypatch.setattr(local, "PROCESS_CLASSES", 10)
     assert are_forked(forked())
+    assert are_forked(forked(), writing)
     assert not are_forked(LocalEngine(2))  # nobody said that this process is drrej's own
     assert not are_forked(forked(1))
     assert not are_forked(forked().keeping(None))
     monkeypatch.setattr(local, "PROCESS_CLASSES", 11)
-    assert not are_forked(forked())
-    assert are_forked(forked(3))
+    assert are_forked(forked())
+    assert not are_forked(forked(), writing)
+    assert are_forked(forked(3), writing)
     monkeypatch.setattr(local, "TASK_BYTES", 3000 * 10 * 4 + 1)
     assert not are_forked(forked(3))
 
