@@ -40,6 +40,6 @@ def tables(args: argparse.Namespace) -> str:
             error = float(less.std(ddof=1)) / less.size**0.5 if less.size > 1 else 0.0
             cells = [f"{value:.3f}" for value in values.mean(axis=0)]
             rows.append([name, f"{100 * risk:g} %", str(less.size), *cells, f"{less.mean():+.3f} ± {error:.3f}"])
-    head = ["experiment", "risk", "divisions", *COMPARED, "drrej less MAPIE"]
+    head = ["experiment", "risk", "divisions", *COMPARED, "drrej minus MAPIE"]
     command = f"python -m benchmarks.selective divisions --trials {args.trials} --only {args.only!r}"
     return "\n".join([made_by(command), "", *table(head, rows)])
