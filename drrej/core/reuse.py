@@ -28,6 +28,7 @@ from msgspec import Struct, field
 from numpy.typing import NDArray
 
 from drrej.core.intervals import at_least
+from drrej.core.softmax import values_at
 from drrej.core.types import AnyFloats, Booleans, Floats, Integers
 
 Keys = NDArray[np.uint64]
@@ -289,10 +290,13 @@ _FARTHEST = -9.0
 _COARSE_STEPS = {2: 2.0**12, 3: 2.0**6}
 """In 1, by the classes; 16 for four and more. Few classes have few gaps, which have to tell more."""
 _COARSE_CHUNK = 1 << 13
+_SPREAD = np.uint64(0x9E3779B97F4A7C15)
 
 
 def coarse_keys(scores: AnyFloats, prediction: Integers, probabilities: bool = False) -> Keys:
     """Keys of rows of logits or probabilities, from the class predicted and how far up to eight others lie behind it.
+
+    The steps that they lie behind are packed into one number: a byte each, or two of up to three classes.
 
     >>> logits = np.array([[2.5, 1.3, 0.2, -0.9], [0.1, 1.0, 0.4, 0.3]])
     >>> other = np.exp(logits + 1).astype(np.float16)
@@ -300,22 +304,21 @@ def coarse_keys(scores: AnyFloats, prediction: Integers, probabilities: bool = F
     True
     """
     rows, classes = scores.shape
+    precision = np.float64 if scores.dtype == np.float64 or probabilities else np.float32
     probes = np.arange(min(classes, _COARSE_PROBES)) * classes // min(classes, _COARSE_PROBES)
-    keys = np.empty(rows, np.uint64)
-    for start in range(0, rows, _COARSE_CHUNK):
-        part = slice(start, start + _COARSE_CHUNK)
-        columns = np.empty((probes.size + 1, keys[part].size))
-        for number, probe in enumerate(probes):
-            columns[number] = scores[part, probe]
-        columns[-1] = np.take_along_axis(scores[part], prediction[part, None], axis=1)[:, 0]
-        with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+    packed = np.zeros((rows, 4 if classes < 4 else 8), "<u2" if classes < 4 else "u1")
+    largest = values_at(scores, prediction).astype(precision, copy=False)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        for start in range(0, rows, _COARSE_CHUNK):
+            part = slice(start, start + _COARSE_CHUNK)
+            probed = scores[part].take(probes, 1) if scores.flags.c_contiguous else scores[part][:, probes]
+            gaps, top = probed.astype(precision, copy=False), largest[part, None]
             if probabilities:
-                np.log(columns, out=columns)
-            np.maximum(np.subtract(columns, columns[-1], out=columns), _FARTHEST, out=columns)
-        np.rint(np.multiply(columns, _COARSE_STEPS.get(classes, 2.0**4), out=columns), out=columns)
-        columns[-1] = prediction[part]
-        keys[part] = content_keys(columns.T)
-    return keys
+                gaps, top = np.log(gaps, out=gaps), np.log(top)
+            np.maximum(np.subtract(gaps, top, out=gaps), _FARTHEST, out=gaps)
+            np.multiply(gaps, -_COARSE_STEPS.get(classes, 2.0**4), out=gaps)
+            packed[part, : probes.size] = np.rint(gaps, out=gaps)
+    return mixed(packed.view("<u8")[:, 0] + prediction.astype(np.uint64) * _SPREAD)
 
 
 def near_keys(scores: AnyFloats, probabilities: bool = False) -> Keys:
@@ -378,7 +381,7 @@ def mixed(state: Keys) -> Keys:
 
 def _mix(state: Keys, spare: Keys) -> None:
     """`mixed` in place, with room for as many numbers."""
-    state += np.uint64(0x9E3779B97F4A7C15)
+    state += _SPREAD
     for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         state ^= np.right_shift(state, np.uint64(shift), out=spare)
         state *= np.uint64(factor)

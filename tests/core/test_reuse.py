@@ -62,21 +62,22 @@ def test_keys_of_logits_stay_what_they_were() -> None:
     assert logit_keys(wide, wide.max(axis=1), wide.argmax(axis=1)).tobytes() == keys.tobytes()
 
 
+def slow_mixed(x: int) -> int:
+    """Splitmix64's finaliser in Python's integers."""
+    full = (1 << 64) - 1
+    x = (x + 0x9E3779B97F4A7C15) & full
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & full
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & full
+    return x ^ (x >> 31)
+
+
 def slow_content_key(row: list[float]) -> int:
     """The same in Python's integers."""
-    full = (1 << 64) - 1
-
-    def mix(x: int) -> int:
-        x = (x + 0x9E3779B97F4A7C15) & full
-        x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & full
-        x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & full
-        return x ^ (x >> 31)
-
     total = 0
     for place, value in enumerate(row):
         bits = int.from_bytes(np.float64(value + 0.0).tobytes(), "little")
-        total += (bits ^ (bits >> 32)) * (mix(place + 1) | 1)
-    return mix(total & full)
+        total += (bits ^ (bits >> 32)) * (slow_mixed(place + 1) | 1)
+    return slow_mixed(total % 2**64)
 
 
 @pytest.mark.parametrize("columns", [1, 2, 31, 32, 100])
@@ -120,9 +121,23 @@ def test_coarse_keys(classes: int) -> None:
     for row, largest in zip(logits.tolist(), prediction.tolist(), strict=True):
         behind = [max(row[place] - row[largest], -9.0) for place in probed]
         expected.append([round(gap * {2: 4096, 3: 64}.get(classes, 16)) for gap in behind])
-    keys = [slow_content_key([*map(float, row), float(k)]) for row, k in zip(expected, prediction, strict=True)]
+    width, keys = (16 if classes < 4 else 8), []
+    for steps, predicted in zip(expected, prediction.tolist(), strict=True):
+        packed = sum(-step << (width * place) for place, step in enumerate(steps))
+        keys.append(slow_mixed((packed + predicted * 0x9E3779B97F4A7C15) % 2**64))
     assert coarse_keys(logits, prediction).tolist() == keys
+    assert coarse_keys(np.asfortranarray(logits), prediction).tolist() == keys
     assert coarse_keys(np.exp(logits), prediction, True).tolist() == keys
+
+
+@pytest.mark.parametrize("classes", [2, 3, 4, 10])
+def test_coarse_keys_do_not_depend_on_how_scores_are_stored(classes: int) -> None:
+    logits = (4.0 * np.random.default_rng(classes).standard_normal((5000, classes))).astype(np.float16)
+    prediction = logits.argmax(axis=1)
+    keys = coarse_keys(logits, prediction)
+    for dtype in (np.float32, np.float64):
+        assert (coarse_keys(logits.astype(dtype), prediction) == keys).all()
+        assert (coarse_keys(np.asfortranarray(logits.astype(dtype)), prediction) == keys).all()
 
 
 def test_a_share_of_the_keys() -> None:
@@ -445,16 +460,18 @@ def test_fresh_rows_that_look_alike_are_no_alarm(many: Many) -> None:
 
 
 def test_fresh_rows_that_have_shifted_are_no_alarm() -> None:
-    """Of them 45 % are near each other, of the fitted ones 30 %: without an allowance a tenth of the trials alarm."""
+    """Of them 45 % are near each other, of the fitted ones 30 %: without an allowance 9 of the 60 trials alarm."""
 
     def drawn(rng: np.random.Generator, rows: int, near: float) -> np.ndarray:
         return np.where(rng.random((rows, 1)) < near, 0.25, 2.5) * rng.standard_normal((rows, 4))
 
-    for seed in range(20):
+    alarms = 0
+    for seed in range(60):
         rng = np.random.default_rng(seed)
         fitted, fresh = drawn(rng, 6000, 0.3), drawn(rng, 1000, 0.45)
         keys = [(content_keys(rows), coarse_keys(rows, rows.argmax(axis=1))) for rows in (fitted, fresh)]
         known = Sketch.of(*keys[0]).fingerprint()
-        assert not known.judge(known.look_up(*keys[1])).reused
+        alarms += known.judge(known.look_up(*keys[1])).reused
         again = fitted[:1000] + 1e-7
         assert known.judge(known.look_up(content_keys(again), coarse_keys(again, again.argmax(axis=1)))).reused
+    assert alarms <= 0.04 * 60
