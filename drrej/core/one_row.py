@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from drrej.core.calibrators import SMALL_ODDS, Scores, Temperature
-from drrej.core.softmax import NOTHING, GapSums, Needs
+from drrej.core.softmax import NOTHING, ROW_MAJOR, GapSums, Needs
 from drrej.core.types import Precision
 
 MOST_CLASSES = 64
@@ -95,6 +95,8 @@ def _sums(
     powers[place] = 0
     if left_out is not None:
         powers[left_out] = 0
+    if len(values) >= ROW_MAJOR:
+        powers, scaled = powers.astype(np.float64), scaled.astype(np.float64)
     terms = powers.tolist()
     odds = _total(terms, single)
     sums = {"odds": odds, "log_weight": float(np.log1p(odds))}
@@ -122,8 +124,7 @@ def _total(terms: list[float], single: bool) -> float:
         slack = exact * (classes * 2.0**-50)
         low = _single(exact - slack)
         if low != _single(exact + slack):  # between two numbers of float32
-            ordered = np.sort(np.array([terms], np.float32), axis=1)
-            return float(ordered.sum(axis=1, dtype=np.float64).astype(np.float32)[0])
+            return _single(float(np.sort(np.array([terms]), axis=1).sum(axis=1)[0]))
         return low
     left = abs(math.fsum((*terms, -exact))) / math.ulp(exact)
     if not -1e-6 < left - 0.5 < 1e-6 and not -1e-6 < left - 0.25 < 1e-6 and abs(exact) > _TINY:

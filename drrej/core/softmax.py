@@ -6,13 +6,14 @@ relative error near |u| * eps however sure the model is, where `1 - p.max()` wou
 The result of a row depends on that row alone, to the bit, whatever its neighbours, the block size, the layout or the
 thread; nor does it depend on the order of the classes, so that rows with the same numbers tie (`_total`). Below
 `ROW_MAJOR` classes a chunk of rows is worked on classes first. Sums over classes are float32 for rows whose logits are
-all float32 numbers, float64 otherwise or when asked for; all that is computed from the sums is float64.
+all float32 numbers (their terms are multiplied in float32 there, in float64 from `ROW_MAJOR` classes on), float64
+otherwise or when asked for; all that is computed from the sums is float64.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cached_property, partial
 from types import SimpleNamespace
 from typing import Any
@@ -26,7 +27,6 @@ ROW_MAJOR = 32
 """From this many classes on, rows are reduced one by one (numpy's fast argmax needs 32 values in a row)."""
 
 _CHUNK_BYTES = 1 << 19
-_PIECE = 4096
 _TILE = 16
 """Classes that are copied together to rows: their values of a row are one cache line."""
 
@@ -104,7 +104,6 @@ def label_gaps(logits: AnyFloats, labels: Integers, largest: Floats) -> Floats:
 
 
 _Columns = dict[str, AnyFloats]
-_Total = Callable[[AnyFloats, AnyFloats | None, AnyFloats], None]
 
 
 def _uniform_sums(logits: AnyFloats, betas: Sequence[float], needs: Sequence[Needs]) -> BlockSums:
@@ -113,18 +112,17 @@ def _uniform_sums(logits: AnyFloats, betas: Sequence[float], needs: Sequence[Nee
     Calls of numpy are few and large: each lets another thread run Python and may have to wait for it.
     """
     rows, classes = logits.shape
-    summed = np.float64 if classes > _PIECE else logits.dtype.type
-    columns = [{name: np.empty(rows, summed) for name in ("odds", *wanted)} for wanted in needs]
+    columns = [{name: np.empty(rows, logits.dtype) for name in ("odds", *wanted)} for wanted in needs]
     prediction, largest = np.empty(rows, np.int64), np.empty(rows, logits.dtype)
     step = max(1, min(rows, _CHUNK_BYTES // (classes * logits.dtype.itemsize)))
     scratch = _scratch(step * classes, logits.dtype)
-    find_gaps = _gaps_of_rows if classes >= ROW_MAJOR else _gaps_of_classes
+    find_gaps, axis = (_gaps_of_rows, 1) if classes >= ROW_MAJOR else (_gaps_of_classes, 0)
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         for start in range(0, rows, step):
             part = slice(start, start + step)
-            work, place, axis, total = find_gaps(logits[part], prediction[part], largest[part], scratch)
+            work, place = find_gaps(logits[part], prediction[part], largest[part], scratch)
             for at, beta in zip(columns, betas, strict=True):
-                _sum_up({name: values[part] for name, values in at.items()}, beta, work, place, axis, total)
+                _sum_up({name: values[part] for name, values in at.items()}, beta, work, place, axis)
         sums = [{name: values.astype(np.float64, copy=False) for name, values in at.items()} for at in columns]
         return prediction, largest.astype(np.float64, copy=False), [GapSums(**at) for at in sums]
 
@@ -132,23 +130,24 @@ def _uniform_sums(logits: AnyFloats, betas: Sequence[float], needs: Sequence[Nee
 _kept = threading.local()
 
 
-def _scratch(size: int, dtype: np.dtype[Any]) -> AnyFloats:
-    """Four work arrays, kept by each thread: fresh memory would be cleared page by page for every block."""
-    bytes_needed = 4 * size * dtype.itemsize
+def _scratch(size: int, dtype: np.dtype[Any]) -> list[AnyFloats]:
+    """Four work arrays and two of float64, kept by each thread: fresh memory would be cleared page by page."""
+    narrow = 4 * size * dtype.itemsize
     raw: NDArray[np.uint8] | None = getattr(_kept, "raw", None)
-    if raw is None or raw.size < bytes_needed:
-        raw = _kept.raw = np.empty(bytes_needed, np.uint8)
-    return raw[:bytes_needed].view(dtype).reshape(4, size)
+    if raw is None or raw.size < narrow + 16 * size:
+        raw = _kept.raw = np.empty(narrow + 16 * size, np.uint8)
+    wide = raw[narrow : narrow + 16 * size].view(np.float64)
+    return [*raw[:narrow].view(dtype).reshape(4, size), *wide.reshape(2, size)]
 
 
-_Gaps = tuple[Sequence[AnyFloats], Integers, int, _Total]
-"""Work arrays, the first with the gaps; where the largest logits are; the axis of the classes; how to sum over it."""
+_Gaps = tuple[Sequence[AnyFloats], Integers]
+"""Work arrays in the shape of a chunk, the first with the gaps; where the largest logits are."""
 
 
-def _gaps_of_rows(logits: AnyFloats, prediction: Integers, largest: AnyFloats, scratch: AnyFloats) -> _Gaps:
+def _gaps_of_rows(logits: AnyFloats, prediction: Integers, largest: AnyFloats, scratch: list[AnyFloats]) -> _Gaps:
     """Fill in prediction and largest of a chunk, and find its gaps, row by row."""
     count, classes = logits.shape
-    work = gaps, _, spare, products = [a[: logits.size].reshape(count, classes) for a in scratch]
+    work = gaps, _, spare, *_ = [a[: logits.size].reshape(count, classes) for a in scratch]
     scores = logits
     if not scores.flags.c_contiguous:
         for tile in range(0, classes, _TILE):
@@ -158,33 +157,41 @@ def _gaps_of_rows(logits: AnyFloats, prediction: Integers, largest: AnyFloats, s
     place = prediction + np.arange(0, logits.size, classes)
     largest[:] = scores.reshape(-1)[place]
     np.subtract(scores, largest[:, None], out=gaps)
-    return work, place, 1, partial(_total, products=products, axis=1)
+    return work, place
 
 
-def _gaps_of_classes(logits: AnyFloats, prediction: Integers, largest: AnyFloats, scratch: AnyFloats) -> _Gaps:
+def _gaps_of_classes(logits: AnyFloats, prediction: Integers, largest: AnyFloats, scratch: list[AnyFloats]) -> _Gaps:
     """The same, class after class across all rows."""
     count, classes = logits.shape
-    work = gaps, powers, _, products = [a[: logits.size].reshape(classes, count) for a in scratch]
+    work = gaps, powers, *_ = [a[: logits.size].reshape(classes, count) for a in scratch]
     np.copyto(gaps, logits.T)
     np.maximum.reduce(gaps, axis=0, out=largest)
     np.subtract(gaps, largest, out=gaps)
     prediction[:] = _first_zero(gaps, powers)
-    return work, prediction * count + np.arange(count), 0, partial(_total, products=products, axis=0)
+    return work, prediction * count + np.arange(count)
 
 
-def _sum_up(sums: _Columns, beta: float, work: Sequence[AnyFloats], place: Integers, axis: int, total: _Total) -> None:
-    """The sums of a chunk at one beta; see `_Gaps` for the arguments."""
-    gaps, powers, spare, _ = work
+def _sum_up(sums: _Columns, beta: float, work: Sequence[AnyFloats], place: Integers, axis: int) -> None:
+    """The sums of a chunk at one beta, over the axis of the classes; see `_Gaps` for `work` and `place`."""
+    gaps, powers, spare, products, *wide = work
     scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
     np.exp(scaled, out=powers)
     powers.reshape(-1)[place] = 0
-    total(powers, None, sums["odds"])
     if "runner_up" in sums:
         np.maximum.reduce(powers, axis=axis, out=sums["runner_up"])
+    if "moment" in sums and not scaled.min() > -np.inf:
+        # a class of -inf has probability 0 and adds nothing: 0 times a number
+        scaled = np.maximum(scaled, np.finfo(scaled.dtype).min, out=spare)
+    if axis == 1 and powers.dtype == np.float32:  # products of rows are quickest as dot products of float64
+        np.copyto(wide[0], powers)
+        if "moment" in sums:
+            np.copyto(wide[1], scaled)
+        powers, scaled = wide
+    total = partial(_total, products=products, axis=axis)
+    total(powers, None, sums["odds"])
     if "squares" in sums:
         total(powers, powers, sums["squares"])
-    if "moment" in sums:  # a class of -inf has probability 0 and adds nothing: 0 times a number
-        scaled = np.maximum(scaled, np.finfo(scaled.dtype).min, out=spare)
+    if "moment" in sums:
         total(powers, scaled, sums["moment"])
     if "second_moment" in sums:
         total(np.multiply(powers, scaled, out=powers), scaled, sums["second_moment"])
@@ -202,9 +209,9 @@ def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:
 
 def _total(a: AnyFloats, b: AnyFloats | None, out: AnyFloats, products: AnyFloats, axis: int) -> None:
     """Sum a * b (b None: a), all of one sign, over the classes, whose order has no say."""
-    terms = a if b is None else np.multiply(a, b, out=products)
-    classes = terms.shape[axis]
-    if terms.dtype == np.float64:  # whole numbers of a unit of the row, and of a much smaller one: exact sums
+    classes = a.shape[axis]
+    if out.dtype == np.float64:  # whole numbers of a unit of the row, and of a much smaller one: exact sums
+        terms = a if b is None else np.multiply(a, b, out=products)
         largest = np.maximum(np.maximum.reduce(terms, axis), -np.minimum.reduce(terms, axis))
         unit = np.maximum(np.spacing(largest) * (1 << classes.bit_length()), np.finfo(np.float64).tiny)
         finer = 2.0 ** (52 - classes.bit_length())
@@ -213,11 +220,16 @@ def _total(a: AnyFloats, b: AnyFloats | None, out: AnyFloats, products: AnyFloat
         np.rint(np.multiply(np.subtract(rest, whole, out=rest), finer, out=rest), out=rest)
         np.multiply(np.add.reduce(whole, axis) + np.add.reduce(rest, axis) / finer, unit, out=out)
         return
-    sums = np.add.reduce(terms, axis, dtype=np.float64)
-    out[:] = sums.astype(np.float32)
+    if axis == 0:
+        a, b = a if b is None else np.multiply(a, b, out=products), None
+        sums = np.add.reduce(a, 0, dtype=np.float64)
+    else:
+        sums = a @ np.ones(classes) if b is None else np.vecdot(a, b)
+    out[:] = sums
     # what float64 rounds shows in float32 between two of its numbers only: these few rows are summed in order
     high, low = ((sums * (1 + part * 2.0**-51)).astype(np.float32) for part in (classes, -classes))
     near = np.flatnonzero(np.abs(high - low) > 0)
     if near.size:
-        ordered = np.sort(np.ascontiguousarray(np.moveaxis(terms.take(near, 1 - axis), axis, 1)), axis=1)
-        out[near] = ordered.sum(axis=1, dtype=np.float64).astype(np.float32)
+        terms = a.take(near, 1 - axis) if b is None else a[near] * b[near]
+        ordered = np.sort(np.ascontiguousarray(np.moveaxis(terms, axis, 1)), axis=1)
+        out[near] = ordered.sum(axis=1, dtype=np.float64)
