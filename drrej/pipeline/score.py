@@ -98,7 +98,8 @@ class Scored(Struct, frozen=True, dict=True):
     def look_up(self, seen: Mapping[str, reuse.Fingerprint | None]) -> dict[str, reuse.LookUp]:
         """Which of the rows that each step has seen are among these; see `check_fresh`."""
         known = {step: rows for step, rows in seen.items() if rows is not None}
-        keys = [keys[~self.block.bad] for keys in (self.keys, self.coarse)] if known else []
+        good: Any = ~self.block.bad if self.block.bad.any() else ALL
+        keys = [self.keys[good], self.coarse[good]] if known else []
         found = {rows: rows.look_up(*keys) for rows in set(known.values())}
         return {f"seen by {step}": found[rows] for step, rows in known.items()}
 
