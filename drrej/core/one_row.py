@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from drrej.core.calibrators import SMALL_ODDS, Scores, Temperature
-from drrej.core.softmax import NOTHING, ROW_MAJOR, GapSums, Needs
+from drrej.core.softmax import NOTHING, NUDGE, ROW_MAJOR, GapSums, Needs
 from drrej.core.types import Precision
 
 MOST_CLASSES = 64
@@ -121,10 +121,10 @@ def _total(terms: list[float], single: bool) -> float:
     """The sum as `softmax._total` rounds it: once, of float64 what it keeps of small terms."""
     exact, classes = math.fsum(terms), len(terms)
     if single:
-        slack = exact * (classes * 2.0**-50)
-        low = _single(exact - slack)
-        if low != _single(exact + slack):  # between two numbers of float32
-            return _single(float(np.sort(np.array([terms]), axis=1).sum(axis=1)[0]))
+        slack = classes * 2.0**-50
+        low = _single(exact * (NUDGE - slack))
+        if low != _single(exact * (NUDGE + slack)):  # between two numbers of float32
+            return _single(float(np.sort(np.array([terms]), axis=1).sum(axis=1)[0]) * NUDGE)
         return low
     left = abs(math.fsum((*terms, -exact))) / math.ulp(exact)
     if not -1e-6 < left - 0.5 < 1e-6 and not -1e-6 < left - 0.25 < 1e-6 and abs(exact) > _TINY:
