@@ -29,7 +29,8 @@ from drrej.errors import OptionError
 
 FILE, PYPROJECT = "drrej.toml", "pyproject.toml"
 PREFIX = "DRREJ_"
-_OTHER_VARIABLES = {"DRREJ_ACCEPT_EDITED", "DRREJ_ARROW_ONLY", "DRREJ_DEBUG", "DRREJ_PLAIN_MEMORY", "DRREJ_WHOLE_SCIPY"}
+_SWITCHES = {"DRREJ_ARROW_ONLY", "DRREJ_PLAIN_MEMORY", "DRREJ_TYPER_VALUES", "DRREJ_WHOLE_SCIPY"}
+_OTHER_VARIABLES = {"DRREJ_ACCEPT_EDITED", "DRREJ_DEBUG", *_SWITCHES}
 _SAID_EACH_TIME = {"allow_reuse", "task"}
 _ALSO = {"keep", "format", "on_bad_row", "on_unseen_group", "quiet"}
 """Options outside of the panels that describe data, rules or work, but no single run."""

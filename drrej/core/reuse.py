@@ -46,7 +46,7 @@ _MORE_ALIKE = 1.25
 MOST_REPEATS = 0.01
 """The share of repeated rows up to which rows count as independent."""
 
-LOOKED_AT = 1 << 16
+LOOKED_AT = 1 << 15
 """Rows, of more, among which repeated ones are looked for."""
 
 _LARGEST = (1 << 64) - 1
