@@ -16,9 +16,6 @@ _CONFIDENCE_UNITS = 1 << 33
 """Confidences are summed as whole multiples of 2**-33: exact, so the order of the rows does not matter."""
 _MOST_ROWS = 1 << 16
 """Rows that are looked at at once: their sums of confidences, 49 bits at most, are exact in float64."""
-_CACHED_ROWS = 1 << 14
-"""Rows whose figures fit the cache."""
-
 
 _NO_ROWS = np.zeros(ECE_BINS, np.int64)
 
@@ -58,8 +55,8 @@ def calibration_tallies(scores: Scores, labels: Integers, *parts: Booleans | Non
     """The tallies of parts of some rows (None: of all); the gap sums must have `squares`."""
     sums, label_gap, hits = scores.sums, scores.label_gaps(labels), scores.prediction == labels
     tallies = [CalibrationTally() for _ in parts]
-    for start in range(0, hits.size, _CACHED_ROWS):
-        piece = slice(start, start + _CACHED_ROWS)
+    for start in range(0, hits.size, _MOST_ROWS):
+        piece = slice(start, start + _MOST_ROWS)
         odds, squares, gap, hit = sums.odds[piece], sums.squares[piece], label_gap[piece], hits[piece]
         with np.errstate(invalid="ignore", over="ignore", under="ignore"):
             nll = sums.log_weight[piece] - gap

@@ -118,7 +118,7 @@ def _single(number: float) -> float:
 
 
 def _total(terms: list[float], single: bool) -> float:
-    """The sum as `softmax._total` rounds it: once, of float64 what it keeps of small terms."""
+    """The sum as `softmax` rounds it: once, of float64 what it keeps of small terms."""
     exact, classes = math.fsum(terms), len(terms)
     if single:
         slack = classes * 2.0**-50

@@ -4,7 +4,7 @@ With m the first largest logit of a row and u_j = beta * (z_j - z_m), the sums a
 relative error near |u| * eps however sure the model is, where `1 - p.max()` would round to 0.
 
 The result of a row depends on that row alone, to the bit, whatever its neighbours, the block size, the layout or the
-thread; nor does it depend on the order of the classes, so that rows with the same numbers tie (`_total`). Below
+thread; nor does it depend on the order of the classes, so that rows with the same numbers tie. Below
 `ROW_MAJOR` classes a chunk of rows is worked on classes first. Sums over classes are float32 for rows whose logits are
 all float32 numbers (their terms are multiplied in float32 there, in float64 from `ROW_MAJOR` classes on), float64
 otherwise or when asked for; all that is computed from the sums is float64.
@@ -13,8 +13,8 @@ otherwise or when asked for; all that is computed from the sums is float64.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
-from functools import cached_property, partial
+from collections.abc import Iterator, Sequence
+from functools import cached_property
 from types import SimpleNamespace
 from typing import Any
 
@@ -105,28 +105,39 @@ def label_gaps(logits: AnyFloats, labels: Integers, largest: Floats) -> Floats:
     return values_at(logits, labels).astype(np.float64) - largest
 
 
-_Columns = dict[str, AnyFloats]
-
-
 def _uniform_sums(logits: AnyFloats, betas: Sequence[float], needs: Sequence[Needs]) -> BlockSums:
     """The sums of rows of one precision, in chunks that stay in the cache.
 
     Calls of numpy are few and large: each lets another thread run Python and may have to wait for it.
     """
     rows, classes = logits.shape
-    columns = [{name: np.empty(rows, logits.dtype) for name in ("odds", *wanted)} for wanted in needs]
+    columns = [{name: np.empty(rows) for name in ("odds", *wanted)} for wanted in needs]
     prediction, largest = np.empty(rows, np.int64), np.empty(rows, logits.dtype)
     step = max(1, min(rows, _CHUNK_BYTES // (classes * logits.dtype.itemsize)))
-    scratch = _scratch(step * classes, logits.dtype)
-    find_gaps, axis = (_gaps_of_rows, 1) if classes >= ROW_MAJOR else (_gaps_of_classes, 0)
+    single, axis = logits.dtype == np.float32, int(classes >= ROW_MAJOR)
+    near: Booleans = np.zeros(rows, bool)
     with np.errstate(invalid="ignore", over="ignore", under="ignore"):
         for start in range(0, rows, step):
             part = slice(start, start + step)
-            work, place = find_gaps(logits[part], prediction[part], largest[part], scratch)
-            for at, beta in zip(columns, betas, strict=True):
-                _sum_up({name: values[part] for name, values in at.items()}, beta, work, place, axis)
-        sums = [{name: values.astype(np.float64, copy=False) for name, values in at.items()} for at in columns]
-        return prediction, largest.astype(np.float64, copy=False), [GapSums(**at) for at in sums]
+            for at, name, a, b in _summands(logits[part], betas, needs, prediction[part], largest[part]):
+                if name == "runner_up":
+                    columns[at][name][part] = np.maximum.reduce(a, axis)
+                elif single:
+                    _add_up(a, b, axis, columns[at][name][part])
+                else:
+                    _add_exactly(a if b is None else a * b, axis, columns[at][name][part])
+        for sums in (sums for at in columns for name, sums in at.items() if single and name != "runner_up"):
+            sums[:], between = rounded(sums, classes)
+            near |= between
+        ambiguous = np.flatnonzero(near)
+        for start in range(0, ambiguous.size, step):
+            few = ambiguous[start : start + step]
+            for at, name, a, b in _summands(logits[few], betas, needs, prediction[few], largest[few]):
+                if name != "runner_up":
+                    terms = np.ascontiguousarray(np.moveaxis(a if b is None else a * b, axis, 1))
+                    sums = np.sort(terms, axis=1).sum(axis=1, dtype=np.float64) * NUDGE
+                    columns[at][name][few] = sums.astype(np.float32)
+        return prediction, largest.astype(np.float64, copy=False), [GapSums(**at) for at in columns]
 
 
 _kept = threading.local()
@@ -140,6 +151,45 @@ def _scratch(size: int, dtype: np.dtype[Any]) -> list[AnyFloats]:
         raw = _kept.raw = np.empty(narrow + 16 * size, np.uint8)
     wide = raw[narrow : narrow + 16 * size].view(np.float64)
     return [*raw[:narrow].view(dtype).reshape(4, size), *wide.reshape(2, size)]
+
+
+def _summands(
+    logits: AnyFloats, betas: Sequence[float], needs: Sequence[Needs], prediction: Integers, largest: AnyFloats
+) -> Iterator[tuple[int, str, AnyFloats, AnyFloats | None]]:
+    """What is summed over the classes of a chunk, whose prediction and largest logit are filled in.
+
+    For each sum the number of its beta, its name, and one or two factors. They are valid until the next is asked for.
+    """
+    by_row = logits.shape[1] >= ROW_MAJOR
+    find_gaps = _gaps_of_rows if by_row else _gaps_of_classes
+    work, place = find_gaps(logits, prediction, largest, _scratch(logits.size, logits.dtype))
+    gaps, powers, spare, products, *wide = work
+    dots = by_row and gaps.dtype == np.float32  # products of rows are quickest as dot products of float64
+
+    def factors(a: AnyFloats, b: AnyFloats) -> tuple[AnyFloats, AnyFloats | None]:
+        return (a, b) if dots else (np.multiply(a, b, out=products), None)
+
+    for at, (beta, wanted) in enumerate(zip(betas, needs, strict=True)):
+        scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
+        terms = np.exp(scaled, out=powers)
+        terms.reshape(-1)[place] = 0
+        if "runner_up" in wanted:
+            yield at, "runner_up", terms, None
+        if "moment" in wanted and not scaled.min() > -np.inf:
+            # a class of -inf has probability 0 and adds nothing: 0 times a number
+            scaled = np.maximum(scaled, np.finfo(scaled.dtype).min, out=spare)
+        if dots:
+            np.copyto(wide[0], terms)
+            if "moment" in wanted:
+                np.copyto(wide[1], scaled)
+            terms, scaled = wide
+        yield at, "odds", terms, None
+        if "squares" in wanted:
+            yield at, "squares", *factors(terms, terms)
+        if "moment" in wanted:
+            yield at, "moment", *factors(terms, scaled)
+        if "second_moment" in wanted:
+            yield at, "second_moment", *factors(np.multiply(terms, scaled, out=terms), scaled)
 
 
 _Gaps = tuple[Sequence[AnyFloats], Integers]
@@ -173,32 +223,6 @@ def _gaps_of_classes(logits: AnyFloats, prediction: Integers, largest: AnyFloats
     return work, prediction * count + np.arange(count)
 
 
-def _sum_up(sums: _Columns, beta: float, work: Sequence[AnyFloats], place: Integers, axis: int) -> None:
-    """The sums of a chunk at one beta, over the axis of the classes; see `_Gaps` for `work` and `place`."""
-    gaps, powers, spare, products, *wide = work
-    scaled = gaps if beta == 1.0 else np.multiply(gaps, gaps.dtype.type(beta), out=spare)
-    np.exp(scaled, out=powers)
-    powers.reshape(-1)[place] = 0
-    if "runner_up" in sums:
-        np.maximum.reduce(powers, axis=axis, out=sums["runner_up"])
-    if "moment" in sums and not scaled.min() > -np.inf:
-        # a class of -inf has probability 0 and adds nothing: 0 times a number
-        scaled = np.maximum(scaled, np.finfo(scaled.dtype).min, out=spare)
-    if axis == 1 and powers.dtype == np.float32:  # products of rows are quickest as dot products of float64
-        np.copyto(wide[0], powers)
-        if "moment" in sums:
-            np.copyto(wide[1], scaled)
-        powers, scaled = wide
-    total = partial(_total, products=products, axis=axis)
-    total(powers, None, sums["odds"])
-    if "squares" in sums:
-        total(powers, powers, sums["squares"])
-    if "moment" in sums:
-        total(powers, scaled, sums["moment"])
-    if "second_moment" in sums:
-        total(np.multiply(powers, scaled, out=powers), scaled, sums["second_moment"])
-
-
 def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:
     """The first class of each column whose gap is 0 (fewer than 256 classes; class 0 if there is none)."""
     classes = gaps.shape[0]
@@ -209,30 +233,37 @@ def _first_zero(gaps: AnyFloats, scratch: AnyFloats) -> NDArray[np.uint8]:
     return (np.uint8(classes) - best) % np.uint8(classes)
 
 
-def _total(a: AnyFloats, b: AnyFloats | None, out: AnyFloats, products: AnyFloats, axis: int) -> None:
-    """Sum a * b (b None: a), all of one sign, over the classes, whose order has no say."""
-    classes = a.shape[axis]
-    if out.dtype == np.float64:  # whole numbers of a unit of the row, and of a much smaller one: exact sums
-        terms = a if b is None else np.multiply(a, b, out=products)
-        largest = np.maximum(np.maximum.reduce(terms, axis), -np.minimum.reduce(terms, axis))
-        unit = np.maximum(np.spacing(largest) * (1 << classes.bit_length()), np.finfo(np.float64).tiny)
-        finer = 2.0 ** (52 - classes.bit_length())
-        rest = np.multiply(terms, np.expand_dims(1 / unit, axis), out=products)
-        whole = np.rint(rest)
-        np.rint(np.multiply(np.subtract(rest, whole, out=rest), finer, out=rest), out=rest)
-        np.multiply(np.add.reduce(whole, axis) + np.add.reduce(rest, axis) / finer, unit, out=out)
-        return
-    if axis == 0:
-        a, b = a if b is None else np.multiply(a, b, out=products), None
-        sums = np.add.reduce(a, 0, dtype=np.float64)
-    else:
-        sums = a @ np.ones(classes) if b is None else np.vecdot(a, b)
-    # The last bits of a float64 sum depend on the order, which shows in float32 only where it lies between two of its
-    # numbers: such rows are summed in ascending order. Sums of float32 numbers often lie right there, hence NUDGE.
+def rounded(sums: Floats, classes: int) -> tuple[AnyFloats, Booleans]:
+    """Float64 sums over so many classes as float32 numbers, and which of them the order of the classes might change.
+
+    The last bits of a float64 sum depend on the order, which shows in float32 only where it lies between two of its
+    numbers: such rows are to be summed in ascending order. Sums of float32 often lie right there, hence `NUDGE`.
+    """
     slack = classes * 2.0**-51
-    out[:] = sums * (NUDGE + slack)
-    near = np.flatnonzero(out != (sums * (NUDGE - slack)).astype(np.float32))
-    if near.size:
-        terms = a.take(near, 1 - axis) if b is None else a[near] * b[near]
-        ordered = np.sort(np.ascontiguousarray(np.moveaxis(terms, axis, 1)), axis=1)
-        out[near] = ordered.sum(axis=1, dtype=np.float64) * NUDGE
+    low, high = ((sums * factor).astype(np.float32) for factor in (NUDGE - slack, NUDGE + slack))
+    return high, low != high
+
+
+def _add_up(a: AnyFloats, b: AnyFloats | None, axis: int, sums: Floats) -> None:
+    """Sum a * b (b None: a), all float32 numbers or their products, over the classes in float64."""
+    if axis == 0:
+        np.add.reduce(a, 0, dtype=np.float64, out=sums)
+    elif b is None:
+        np.matmul(a, np.ones(a.shape[1]), out=sums)
+    else:
+        np.vecdot(a, b, out=sums)
+
+
+def _add_exactly(terms: AnyFloats, axis: int, sums: Floats) -> None:
+    """Sum terms of one sign over the classes, whose order has no say.
+
+    They are whole numbers of a unit of the row, and of a much smaller one: both sums are exact.
+    """
+    bits = terms.shape[axis].bit_length()
+    largest = np.maximum(np.maximum.reduce(terms, axis), -np.minimum.reduce(terms, axis))
+    unit = np.maximum(np.spacing(largest) * (1 << bits), np.finfo(np.float64).tiny)
+    finer = 2.0 ** (52 - bits)
+    rest = terms * np.expand_dims(1 / unit, axis)
+    whole = np.rint(rest)
+    np.rint(np.multiply(np.subtract(rest, whole, out=rest), finer, out=rest), out=rest)
+    np.multiply(np.add.reduce(whole, axis) + np.add.reduce(rest, axis) / finer, unit, out=sums)

@@ -28,7 +28,7 @@ class Stored(Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True
 UNIT_BITS = 1074
 """Every finite float64 is a whole number of units of 2**-1074."""
 
-_PIECE = 1 << 15
+_PIECE = 1 << 16
 """Values that are summed together: their high and low halves, of 27 bits at most, have sums that float64 holds."""
 
 
@@ -52,8 +52,9 @@ class Total(Struct, frozen=True):
             mantissa -= high
             mantissa *= 1 << 27
             for part, shift in ((high, 27), (mantissa, 0)):
-                sums = np.bincount(exponent, part)  # by exponent
-                units += sum(int(sums[place]) << (place + shift) for place in np.flatnonzero(sums).tolist())
+                by_exponent = np.bincount(exponent, part)
+                for place in np.flatnonzero(by_exponent).tolist():
+                    units += int(by_exponent[place]) << (place + shift)
         return cls(units >> 53)
 
     def __add__(self, other: Total) -> Total:

@@ -93,8 +93,9 @@ def calibrate(source: Source, options: CalibrateOptions | None = None) -> Reject
     engine = source.engine.keeping(options.memory)
     look = partial(_first_look, precision=precision, limit=key_limit(share))
     first = collect(source, dump, look, Pass("reading", labelled=True), engine=engine, calibrating=True)
-    before, scores, labels = first["before"], np.concatenate(first["scores"]), np.concatenate(first["labels"])
-    doubt = swapped(labels, np.argmax(scores, axis=1), dump.names or tuple(map(str, range(dump.classes))))
+    before = first["before"]
+    scores, labels, predictions = (np.concatenate(first[name]) for name in ("scores", "labels", "predictions"))
+    doubt = swapped(labels, predictions, dump.names or tuple(map(str, range(dump.classes))))
     source.cautions[:] = [] if doubt is None else [doubt]
     floor = options.floor
     if dump.input != "logits":
@@ -196,13 +197,14 @@ def _first_look(block: Block, precision: Precision, limit: np.uint64) -> dict[st
         block.report(impossible, "-inf at the label's class", remedy, usable=True)
     keys = score.row_keys(block, rows)
     chosen = np.flatnonzero(keys <= limit)
-    sample = {"scores": [stored[chosen]], "labels": [labels[chosen]]}
     (before,) = calibration_tallies(rows, labels, None)
     return {
         "before": before,
         "sketch": Sketch.of(keys, score.coarse_row_keys(block, rows)),
         "positives": positives,
-        **sample,
+        "scores": [stored[chosen]],
+        "labels": [labels[chosen]],
+        "predictions": [rows.prediction[chosen]],
     }
 
 

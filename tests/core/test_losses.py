@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from reference import mp_losses
 
-from drrej.core import softmax as losses
+from drrej.core import softmax
 from drrej.core.losses import PLAIN as LOSSES
 from drrej.core.losses import expected_losses
 from drrej.core.softmax import GapSums, block_sums
@@ -167,7 +167,7 @@ def test_rows_have_the_same_bits_whatever_surrounds_them(logits: np.ndarray, dat
 def test_rows_have_the_same_bits_in_any_chunk(logits: np.ndarray, size: int) -> None:
     expected = all_sums(logits)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(losses, "_CHUNK_BYTES", size)
+        patch.setattr(softmax, "_CHUNK_BYTES", size)
         assert same_bits(expected, all_sums(logits))
 
 
@@ -221,12 +221,25 @@ def test_the_order_of_the_classes_does_not_matter(classes: int, precision: Preci
             assert of_rows.tobytes() == expected_losses(moved, name, 1.3, precision).tobytes(), name
 
 
-@pytest.mark.parametrize("axis", [0, 1])
-def test_sums_between_two_float32_numbers_have_no_order(axis: int) -> None:
+def test_sums_between_two_float32_numbers_are_told() -> None:
     """Terms that float64 drops one by one say together how the sum is rounded."""
-    terms = np.array([1.0, 2.0**-24, *[2.0**-54] * 8], np.float32)
-    rng = np.random.default_rng(0)
-    rows = np.array([rng.permutation(terms) for _ in range(50)])
-    rows, sums = (rows.T if axis == 0 else rows).copy(), np.empty(50, np.float32)
-    losses._total(rows, None, sums, np.empty_like(rows), axis)
-    assert (sums == np.float32(1 + 2.0**-23)).all()
+    terms = np.array([1.0, 2.0**-24 - 2.0**-38, *[2.0**-54] * 8])
+    one_by_one, together = sum(terms.tolist()), math.fsum(terms)
+    sums, ambiguous = softmax.rounded(np.array([one_by_one, together, 1.0]), terms.size)
+    assert sums.tolist() == [1 + 2.0**-23] * 2 + [1.0]
+    assert ambiguous.tolist() == [True, True, False]
+    rounded = (np.array([one_by_one, together]) * softmax.NUDGE).astype(np.float32)
+    assert rounded.tolist() == [1.0, 1 + 2.0**-23]
+
+
+@pytest.mark.parametrize("classes", [3, 31, 32, 100])
+def test_sums_in_ascending_order_are_rounded_alike(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    logits = 4.0 * np.random.default_rng(classes).standard_normal((20_000, classes)).astype(np.float32)
+    needs = frozenset({"squares", "moment", "second_moment", "runner_up"})
+    usual = softmax.block_sums(logits, [0.7, 1.0], [needs, needs])
+    every_second = np.arange(len(logits)) % 2 == 1
+    monkeypatch.setattr(softmax, "rounded", lambda sums, classes: (sums.astype(np.float32), every_second))
+    ordered = softmax.block_sums(logits, [0.7, 1.0], [needs, needs])
+    for expected, found in zip(usual[2], ordered[2], strict=True):
+        for name, values in vars(expected).items():
+            assert values[1::2].tobytes() == getattr(found, name)[1::2].tobytes(), name

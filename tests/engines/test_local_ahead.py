@@ -46,7 +46,7 @@ def test_the_same_documents_from_object_storage(folder: Path, monkeypatch: pytes
         return [rejector.to_json(), drrej.evaluate(dump, rejector).to_json()]
 
     expected = made(str(folder / "d.parquet"), 2)
-    assert max(threads) == 2  # nothing to wait for
+    assert max(threads) == 1  # nothing to wait for, and few classes: threads that score would wait for each other
     for jobs in (1, 2):
         threads.clear()
         assert made("s3://bucket/d.parquet", jobs) == expected
