@@ -190,6 +190,34 @@ class GateRow(Stored, frozen=True, kw_only=True):
     passed: bool
 
 
+class BadRows(Stored, frozen=True, kw_only=True):
+    """Bad rows of one kind: what is wrong, how many there are, and where the first is."""
+
+    reason: str
+    column: str
+    rows: Count
+    first_file: str
+    first_row: Count
+
+
+class BadFile(Stored, frozen=True, kw_only=True):
+    """A file that was left out."""
+
+    file: str
+    reason: str
+
+
+class LeftOut(Stored, frozen=True, kw_only=True):
+    """Bad rows by kind, and bad files.
+
+    Rows may be of several kinds, so `rows` need not be the sum.
+    """
+
+    rows: Count
+    reasons: tuple[BadRows, ...]
+    files: tuple[BadFile, ...]
+
+
 class Document(
     Struct, frozen=True, eq=False, dict=True, omit_defaults=True, forbid_unknown_fields=True, tag_field="format"
 ):

@@ -23,6 +23,7 @@ from drrej.documents.document import (
     Count,
     Document,
     GateRow,
+    LeftOut,
     NotNegative,
     Share,
     Unit,
@@ -44,7 +45,6 @@ from drrej.documents.figures import (
     Tau,
     TotalCost,
 )
-from drrej.documents.summaries import LeftOut
 from drrej.errors import OptionError, ReportError
 
 # Sections that are there when they are asked for
