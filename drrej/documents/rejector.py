@@ -171,9 +171,8 @@ class Threshold(Stored, frozen=True):
         return losses < np.float64(self.cutoff)
 
 
-def is_temperature(value: float) -> bool:
-    """Whether it is a positive number whose inverse is a number too."""
-    return math.isfinite(value) and value >= sys.float_info.min
+LEAST_TEMPERATURE = sys.float_info.min
+"""The inverse of a smaller one is not a number."""
 
 
 class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first format
@@ -306,7 +305,8 @@ def _of_calibration(found: Calibration, input: InputKind, classes: int) -> Itera
     key, floor, vector = "calibration", found.floor, found.vector
     known = found.method in (*CALIBRATORS, "given", "none")
     yield f"{key}.method", known, "is unknown or no longer supported; run 'drrej calibrate' again"
-    yield f"{key}.temperature", is_temperature(found.temperature), f"{RANGE}: it must be above 0"
+    positive = LEAST_TEMPERATURE <= found.temperature < math.inf
+    yield f"{key}.temperature", positive, f"{RANGE}: it must be above 0"
     yield f"{key}.score", (found.score is not None) == (input == "scores"), "contradicts 'input'"
     has_vector = found.method in ("vector", "beta") and input != "scores"
     yield f"{key}.vector", (vector is not None) == has_vector, "contradicts 'calibration.method'"
