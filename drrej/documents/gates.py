@@ -287,13 +287,17 @@ def _walk(
     fields: Sequence[Entry], prefix: str, section: About, conditions: Collection[When], points: Sequence[str]
 ) -> Iterator[Metric]:
     for entry in fields:
-        declared = _declared(entry, section)
+        declared = entry.about.inside(section)
+        if entry.key in ("lower", "upper"):  # the ends of an interval are there when the interval is
+            declared = replace(declared, when=declared.ends or declared.when)
         if not declared.gate or not (declared.when is None or declared.when in conditions):
             continue
         name = prefix + entry.key
         if entry.section is not None:
             inner = entries(entry.section)
-            yield from (_metric(name, _declared(field, declared)) for field in inner if field.key == "value")
+            for field in inner:
+                if field.key == "value":
+                    yield _metric(name, field.about.inside(declared))
             yield from _walk(inner, name + ".", declared, conditions, points)
         elif dict[str, PointFigure] in entry.kinds:
             for text in points:
@@ -303,12 +307,6 @@ def _walk(
                 yield from _walk(entries(PointFigure), point.name + ".", at, conditions, points)
         elif float in entry.kinds or (int in entry.kinds and str not in entry.kinds):
             yield _metric(name, declared)
-
-
-def _declared(entry: Entry, section: About) -> About:
-    """What is declared about a field; the ends of an interval are there when the interval is."""
-    declared = entry.about.inside(section)
-    return replace(declared, when=declared.ends or declared.when) if entry.key in ("lower", "upper") else declared
 
 
 def _metric(name: str, declared: About) -> Metric:

@@ -305,8 +305,7 @@ def _of_calibration(found: Calibration, input: InputKind, classes: int) -> Itera
     key, floor, vector = "calibration", found.floor, found.vector
     known = found.method in (*CALIBRATORS, "given", "none")
     yield f"{key}.method", known, "is unknown or no longer supported; run 'drrej calibrate' again"
-    positive = LEAST_TEMPERATURE <= found.temperature < math.inf
-    yield f"{key}.temperature", positive, f"{RANGE}: it must be above 0"
+    yield f"{key}.temperature", LEAST_TEMPERATURE <= found.temperature < math.inf, f"{RANGE}: it must be above 0"
     yield f"{key}.score", (found.score is not None) == (input == "scores"), "contradicts 'input'"
     has_vector = found.method in ("vector", "beta") and input != "scores"
     yield f"{key}.vector", (vector is not None) == has_vector, "contradicts 'calibration.method'"
