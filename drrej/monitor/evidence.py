@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from operator import add
 
@@ -16,10 +16,10 @@ import numpy as np
 from msgspec import field
 from msgspec.structs import replace
 
-from drrej.core.types import Floats, Stored
+from drrej.core.types import Floats, Stored, Sums
 
 
-class Tally(Stored, frozen=True, omit_defaults=False):
+class Tally(Sums, frozen=True, forbid_unknown_fields=True):
     """Events among rows; adds up in any order.
 
     >>> Tally(3, 100) + Tally(1, 50)
@@ -32,9 +32,6 @@ class Tally(Stored, frozen=True, omit_defaults=False):
     def __post_init__(self) -> None:
         if not 0 <= self.events <= self.rows:
             raise ValueError(f"`events` must be between 0 and `rows`, not {self.events} of {self.rows}")
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.events + other.events, self.rows + other.rows)
 
     @property
     def rate(self) -> float | None:
@@ -102,13 +99,7 @@ def confidence_sequence(tally: Tally, delta: float) -> tuple[float, float]:
     """
     if not tally.rows:
         return 0.0, 1.0
-    bar = -math.log(delta)
-
-    def excluded(rate: float) -> bool:
-        return bool(np.logaddexp.reduce(log_factors(tally, rate, BOTH_LOG_ODDS) + BOTH_LOG_WEIGHTS) >= bar)
-
-    found = tally.events / tally.rows
-    return _end(excluded, found, 0.0), _end(excluded, found, 1.0)
+    return _end(tally, -math.log(delta), 0.0), _end(tally, -math.log(delta), 1.0)
 
 
 def log_factors(tally: Tally, rate: float, log_odds: Floats) -> Floats:
@@ -124,18 +115,17 @@ def log_factors(tally: Tally, rate: float, log_odds: Floats) -> Floats:
     return factors
 
 
-def _end(excluded: Callable[[float], bool], inside: float, outside: float) -> float:
-    """The end of an interval from a point inside towards the end of the range; the nearest float outside it."""
-    if inside == outside or not excluded(outside):
-        return outside
+def _end(tally: Tally, bar: float, outside: float) -> float:
+    """The end of the interval towards the end of the range: the nearest float that the evidence excludes, if any."""
+    inside, rate = tally.events / tally.rows, outside
     while True:
-        middle = (inside + outside) / 2.0
-        if middle in (inside, outside):
-            return outside
-        if excluded(middle):
-            outside = middle
+        if np.logaddexp.reduce(log_factors(tally, rate, BOTH_LOG_ODDS) + BOTH_LOG_WEIGHTS) >= bar:
+            outside = rate
         else:
-            inside = middle
+            inside = rate
+        rate = (inside + outside) / 2.0
+        if rate in (inside, outside):
+            return outside
 
 
 class RateMonitor(Stored, frozen=True, omit_defaults=False):

@@ -30,6 +30,7 @@ def render_text(report: Document) -> str:
 
 _FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes", "confusion"}
 _SIGNS = {"passed": "✅", "failed": "❌", "inconclusive": "❔"}
+_SAFE = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", **{sign: f"\\{sign}" for sign in "\\`*_|[]"}})
 _TITLES: dict[type, str] = {Plan: "plan", Cascade: "cascade"}
 
 
@@ -71,9 +72,4 @@ def _table(cells: Sequence[Sequence[str]]) -> str:
 
 def _escaped(text: str) -> str:
     """Text that markdown and HTML leave as it is."""
-    text = printable(text)
-    for sign, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(sign, safe)
-    for sign in "\\`*_|[]":
-        text = text.replace(sign, "\\" + sign)
-    return text
+    return printable(text).translate(_SAFE)
