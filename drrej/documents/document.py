@@ -19,7 +19,7 @@ import os
 import re
 import types
 import typing
-from collections.abc import ItemsView, Iterator, KeysView
+from collections.abc import ItemsView, Iterable, Iterator, KeysView
 from enum import Enum
 from functools import cache, cached_property
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeVar
@@ -172,13 +172,20 @@ def _peeled(hint: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         for meta in arguments[1:]:
             extra |= meta.extra or {}
         return kinds, extra
-    if origin in (types.UnionType, typing.Union):
-        peeled = [_peeled(argument) for argument in arguments]
-        return tuple(kind for kinds, _ in peeled for kind in kinds), {k: v for _, e in peeled for k, v in e.items()}
-    return (hint,), {}
+    if origin not in (types.UnionType, typing.Union):
+        return (hint,), {}
+    kinds, extra = (), {}
+    for argument in arguments:
+        inner, declared = _peeled(argument)
+        kinds += inner
+        extra |= declared
+    return kinds, extra
 
 
 # Documents
+
+Finding = tuple[str, bool, str]
+"""A key, whether its value is right, and what is wrong with it if not."""
 
 
 class GateRow(Stored, frozen=True, kw_only=True):
@@ -188,6 +195,34 @@ class GateRow(Stored, frozen=True, kw_only=True):
     value: float
     limit: float
     passed: bool
+
+
+class BadRows(Stored, frozen=True, kw_only=True):
+    """Bad rows of one kind: what is wrong, how many there are, and where the first is."""
+
+    reason: str
+    column: str
+    rows: Count
+    first_file: str
+    first_row: Count
+
+
+class BadFile(Stored, frozen=True, kw_only=True):
+    """A file that was left out."""
+
+    file: str
+    reason: str
+
+
+class LeftOut(Stored, frozen=True, kw_only=True):
+    """Bad rows by kind, and bad files.
+
+    Rows may be of several kinds, so `rows` need not be the sum.
+    """
+
+    rows: Count
+    reasons: tuple[BadRows, ...]
+    files: tuple[BadFile, ...]
 
 
 class Document(
@@ -257,7 +292,9 @@ class Document(
         except UnicodeDecodeError:
             raise cls.ERROR(f"{where}: not a JSON document; is it a {cls.NOUN}?") from None
         document = cls.read(text, where)
-        document.check(where)
+        for key, right, wrong in document.invariants():
+            if not right:
+                raise cls.ERROR(f"{where}: the value of '{key}' {wrong}")
         tree = json.loads(text)
         expected = [None, digest_of(text)] if tree.get("drrej_version") == "0.1.0" else [digest_of(text)]
         if tree.get("digest") in expected or accept_edited or os.environ.get("DRREJ_ACCEPT_EDITED"):
@@ -300,8 +337,9 @@ class Document(
     def mend(tree: dict[str, Any]) -> None:
         """Bring the tree of an older document to what is written today."""
 
-    def check(self, where: str) -> None:
-        """Raise for what contradicts itself."""
+    def invariants(self) -> Iterable[Finding]:
+        """What must hold between the values, edited or not; one may rely on those before it."""
+        return ()
 
 
 def digest_of(text: str) -> str:

@@ -132,7 +132,7 @@ class CoverageHere(Coverage, frozen=True, kw_only=True):
 CoverageOfDump = Annotated[CoverageHere, about("share of the rows that are accepted", "higher", EXACT)]
 
 
-DEFAULT_POINTS = (
+DEFAULT_POINTS: Sequence[str] = (
     "accuracy@coverage=0.5",
     "accuracy@coverage=0.8",
     "accuracy@coverage=0.9",

@@ -237,8 +237,6 @@ GROUPS = {"class": When.LABELS, "group": When.GROUPS}
 _OF_CLASS = ("rows", "coverage", "accuracy", "risk", "errors")
 """The figures of a report that each class has too; a group also has `base_accuracy`."""
 
-_USUAL = [Point.parse(text)[0] for text in DEFAULT_POINTS]
-
 
 class Metric(Struct, frozen=True):
     """A number of a report: its dotted name, and what the report declares about it.
@@ -256,7 +254,7 @@ class Metric(Struct, frozen=True):
 
 
 def catalogue(
-    conditions: Collection[When] = frozenset(When), of: type[Document] = Report, points: Sequence[Point] = _USUAL
+    conditions: Collection[When] = frozenset(When), of: type[Document] = Report, points: Sequence[str] = DEFAULT_POINTS
 ) -> list[Metric]:
     """The metrics of the reports of a kind that are made under these conditions, in the order of the document.
 
@@ -286,30 +284,29 @@ def group_metrics(kind: str, name: str = "NAME") -> list[Metric]:
 
 
 def _walk(
-    fields: Sequence[Entry], prefix: str, section: About, conditions: Collection[When], points: Sequence[Point]
+    fields: Sequence[Entry], prefix: str, section: About, conditions: Collection[When], points: Sequence[str]
 ) -> Iterator[Metric]:
     for entry in fields:
-        declared = _declared(entry, section)
+        declared = entry.about.inside(section)
+        if entry.key in ("lower", "upper"):  # the ends of an interval are there when the interval is
+            declared = replace(declared, when=declared.ends or declared.when)
         if not declared.gate or not (declared.when is None or declared.when in conditions):
             continue
         name = prefix + entry.key
         if entry.section is not None:
             inner = entries(entry.section)
-            yield from (_metric(name, _declared(field, declared)) for field in inner if field.key == "value")
+            for field in inner:
+                if field.key == "value":
+                    yield _metric(name, field.about.inside(declared))
             yield from _walk(inner, name + ".", declared, conditions, points)
         elif dict[str, PointFigure] in entry.kinds:
-            for point in points:
+            for text in points:
+                point, _ = Point.parse(text)
                 at = point.about.inside(declared)
                 yield _metric(point.name, at)
                 yield from _walk(entries(PointFigure), point.name + ".", at, conditions, points)
         elif float in entry.kinds or (int in entry.kinds and str not in entry.kinds):
             yield _metric(name, declared)
-
-
-def _declared(entry: Entry, section: About) -> About:
-    """What is declared about a field; the ends of an interval are there when the interval is."""
-    declared = entry.about.inside(section)
-    return replace(declared, when=declared.ends or declared.when) if entry.key in ("lower", "upper") else declared
 
 
 def _metric(name: str, declared: About) -> Metric:
@@ -341,10 +338,10 @@ def check_gate(gate: Gate, conditions: Collection[When], of: type[Document] = Re
             raise GateError(f"{said} in this report; it needs {when.value}")
         known = {metric.name.replace(f"[{kind}=]", ""): metric for metric in group_metrics(kind, "")}
     else:
-        points, name = _USUAL, name if "@" in name else named(name)
+        points, name = DEFAULT_POINTS, name if "@" in name else named(name)
         if "@" in name:  # points of the curve are spelled in one way
             point, part = Point.parse(name)
-            name, points = point.name if part is None else f"{point.name}.{part}", [*_USUAL, point]
+            name, points = point.name if part is None else f"{point.name}.{part}", (*DEFAULT_POINTS, name)
         known = {metric.name: metric for metric in catalogue(conditions, of, points)}
         needs = {metric.name: metric.needs for metric in catalogue(of=of, points=points)}
     if name in known:

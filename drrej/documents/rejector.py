@@ -25,7 +25,7 @@ from drrej.core.ratio import MAX_ALPHA, DensityRatio
 from drrej.core.reuse import read_fingerprint
 from drrej.core.thresholds import REJECT_ALL, Rule
 from drrej.core.types import Floats, InputKind, Precision, Stored
-from drrej.documents.document import Document, written
+from drrej.documents.document import Document, Finding, written
 from drrej.errors import OptionError, RejectorError
 from drrej.strict_json import shown
 
@@ -171,9 +171,8 @@ class Threshold(Stored, frozen=True):
         return losses < np.float64(self.cutoff)
 
 
-def is_temperature(value: float) -> bool:
-    """Whether it is a positive number whose inverse is a number too."""
-    return math.isfinite(value) and value >= sys.float_info.min
+LEAST_TEMPERATURE = sys.float_info.min
+"""The inverse of a smaller one is not a number."""
 
 
 class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first format
@@ -253,11 +252,30 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
             raise RejectorError("the rejector has no threshold yet; run 'drrej threshold' first")
         return self.threshold
 
-    def check(self, where: str) -> None:
-        """Raise unless all holds that must hold between the values, see `_invariants`."""
-        for key, right, wrong in _invariants(self):
-            if not right:
-                raise RejectorError(f"{where}: the value of '{key}' {wrong}")
+    def invariants(self) -> Iterator[Finding]:
+        """What must hold between the values; a row may rely on those before it."""
+        names, calibration, ratio, threshold = self.class_names, self.calibration, self.ratio, self.threshold
+        yield "classes", self.classes >= 2, f"{RANGE}: it must be 2 or more"
+        yield "classes", not self.binary or self.classes == 2, "contradicts 'binary'"
+        yield "class_names", names is None or len(names) == self.classes, f"{RANGE}: 'classes' names are needed"
+        yield "class_names", names is None or len(set(names)) == len(names), "names a class twice"
+        yield "normalize", not self.normalize or self.input != "logits", "contradicts 'input': logits have no sum"
+        yield "task", self.has_classes or (self.binary and names is None), "contradicts 'binary' or 'class_names'"
+        missing = "is there, but a section is missing: calibration, ratio and threshold build on each other"
+        yield "ratio", ratio is None or calibration is not None, missing
+        yield "threshold", threshold is None or ratio is not None, missing
+        if calibration is not None:
+            is_none = calibration.method == "none"
+            yield "task", is_none != self.has_classes, "contradicts 'calibration.method', 'none' for regressions only"
+            yield from _of_calibration(calibration, self.input, self.classes)
+        if ratio is not None:
+            yield "ratio.loss", self.has_classes or ratio.loss_name == "column", f"{RANGE} for a regression"
+            yield from _of_ratio(ratio, self.classes)
+        if ratio is not None and threshold is not None:
+            rule, kind = threshold.rule, "threshold.rule.kind"
+            yield kind, self.has_classes or not rule.needs_labels, f"{RANGE} for a regression"
+            yield kind, not (self.has_classes and rule.kind in ("mse", "mae")), f"{RANGE} for a classification"
+            yield from _of_threshold(threshold, ratio)
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:
@@ -278,45 +296,16 @@ class Rejector(Document, frozen=True, tag="drrej-rejector/1"):  # 1: the first f
                     decision.pop("bound", None)
 
 
-# What must hold between the values of a document, edited or not; a row may rely on those before it
-
-Finding = tuple[str, bool, str]
-"""A key, whether its value is right, and what is wrong with it if not."""
+# What must hold between the values of the sections
 
 RANGE = "is out of range"
-
-
-def _invariants(document: Rejector) -> Iterator[Finding]:
-    names, calibration = document.class_names, document.calibration
-    ratio, threshold = document.ratio, document.threshold
-    yield "classes", document.classes >= 2, f"{RANGE}: it must be 2 or more"
-    yield "classes", not document.binary or document.classes == 2, "contradicts 'binary'"
-    yield "class_names", names is None or len(names) == document.classes, f"{RANGE}: 'classes' names are needed"
-    yield "class_names", names is None or len(set(names)) == len(names), "names a class twice"
-    yield "normalize", not document.normalize or document.input != "logits", "contradicts 'input': logits have no sum"
-    yield "task", document.has_classes or (document.binary and names is None), "contradicts 'binary' or 'class_names'"
-    missing = "is there, but a section is missing: calibration, ratio and threshold build on each other"
-    yield "ratio", ratio is None or calibration is not None, missing
-    yield "threshold", threshold is None or ratio is not None, missing
-    if calibration is not None:
-        is_none = calibration.method == "none"
-        yield "task", is_none != document.has_classes, "contradicts 'calibration.method', 'none' for regressions only"
-        yield from _of_calibration(calibration, document.input, document.classes)
-    if ratio is not None:
-        yield "ratio.loss", document.has_classes or ratio.loss_name == "column", f"{RANGE} for a regression"
-        yield from _of_ratio(ratio, document.classes)
-    if ratio is not None and threshold is not None:
-        rule, kind = threshold.rule, "threshold.rule.kind"
-        yield kind, document.has_classes or not rule.needs_labels, f"{RANGE} for a regression"
-        yield kind, not (document.has_classes and rule.kind in ("mse", "mae")), f"{RANGE} for a classification"
-        yield from _of_threshold(threshold, ratio)
 
 
 def _of_calibration(found: Calibration, input: InputKind, classes: int) -> Iterator[Finding]:
     key, floor, vector = "calibration", found.floor, found.vector
     known = found.method in (*CALIBRATORS, "given", "none")
     yield f"{key}.method", known, "is unknown or no longer supported; run 'drrej calibrate' again"
-    yield f"{key}.temperature", is_temperature(found.temperature), f"{RANGE}: it must be above 0"
+    yield f"{key}.temperature", LEAST_TEMPERATURE <= found.temperature < math.inf, f"{RANGE}: it must be above 0"
     yield f"{key}.score", (found.score is not None) == (input == "scores"), "contradicts 'input'"
     has_vector = found.method in ("vector", "beta") and input != "scores"
     yield f"{key}.vector", (vector is not None) == has_vector, "contradicts 'calibration.method'"

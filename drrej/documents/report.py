@@ -23,6 +23,7 @@ from drrej.documents.document import (
     Count,
     Document,
     GateRow,
+    LeftOut,
     NotNegative,
     Share,
     Unit,
@@ -44,7 +45,6 @@ from drrej.documents.figures import (
     Tau,
     TotalCost,
 )
-from drrej.documents.summaries import LeftOut
 from drrej.errors import OptionError, ReportError
 
 # Sections that are there when they are asked for
@@ -450,13 +450,14 @@ class Report(Document, frozen=True, kw_only=True, tag="drrej-report/1"):  # 1: t
     gates: tuple[GateRow, ...]
 
     def __post_init__(self) -> None:
-        missing = [key for key in _LABELLED if (getattr(self, key) is None) != (self.base_accuracy is None)]
-        if missing:
-            raise ValueError(f"'{missing[0]}' is there without labels, or missing with them")
+        for key in _LABELLED:
+            if (getattr(self, key) is None) != (self.base_accuracy is None):
+                raise ValueError(f"'{key}' is there without labels, or missing with them")
         for key in ("ece", "classwise_ece", "failure_auroc", "fpr_at_95_tpr"):
-            numbers = [] if (section := getattr(self, key)) is None else astuple(section)
-            if any(isinstance(number, float) and not 0 <= number <= 1 for number in numbers):
-                raise ValueError(f"'{key}' is not a share")
+            section = getattr(self, key)
+            for number in () if section is None else astuple(section):
+                if isinstance(number, float) and not 0 <= number <= 1:
+                    raise ValueError(f"'{key}' is not a share")
 
     @staticmethod
     def mend(tree: dict[str, Any]) -> None:

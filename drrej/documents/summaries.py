@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from drrej.core.types import Stored
-from drrej.documents.document import Count, Document, Share
+from drrej.documents.document import Count, Document, LeftOut, Share
 from drrej.errors import ReportError
 
 
@@ -36,34 +36,6 @@ class MaskSummary(Document, frozen=True, kw_only=True, tag="drrej-masks-summary/
     seconds: float
     masks: tuple[MaskedFile, ...]
     left_out: LeftOut
-
-
-class BadRows(Stored, frozen=True, kw_only=True):
-    """Bad rows of one kind: what is wrong, how many there are, and where the first is."""
-
-    reason: str
-    column: str
-    rows: Count
-    first_file: str
-    first_row: Count
-
-
-class BadFile(Stored, frozen=True, kw_only=True):
-    """A file that was left out."""
-
-    file: str
-    reason: str
-
-
-class LeftOut(Stored, frozen=True, kw_only=True):
-    """Bad rows by kind, and bad files.
-
-    Rows may be of several kinds, so `rows` need not be the sum.
-    """
-
-    rows: Count
-    reasons: tuple[BadRows, ...]
-    files: tuple[BadFile, ...]
 
 
 class Needed(Stored, frozen=True, kw_only=True):

@@ -25,7 +25,7 @@ def _pairs(**more: str) -> dict[str, str]:
 class Language:
     """Writes expressions as Python has them, a value for each class as `name[j]`."""
 
-    infinity, j, prefix = "inf", "j", ""
+    infinity, j, of_class, prefix = "inf", "j", "{}[j]", ""
     each_class, line, constant = "[{} for j in range(CLASSES)]", "    {} = {}", "{} = {}"
     refusal = "    if bad:\n        raise ValueError(BAD)"
     literal: ClassVar[Callable[[Any], str]] = repr
@@ -45,10 +45,6 @@ class Language:
         """The values of a name for all classes."""
         return self.prefix + name
 
-    def of_class(self, name: str) -> str:
-        """The value of a name for the class j."""
-        return f"{self.of_all(name)}[j]"
-
     def number(self, value: float) -> str:
         """A number."""
         return self.infinity if value == math.inf else repr(value)
@@ -63,7 +59,7 @@ class Language:
             case "inf":
                 return self.infinity
             case str(name):
-                return self.of_class(name) if name in self.each else self.prefix + name
+                return self.of_class.format(self.of_all(name)) if name in self.each else self.prefix + name
         name, *parts = value
         return self.table[name].format(*map(self.of_all if name in _OF_ALL else self.write, parts))
 
@@ -84,7 +80,7 @@ class Language:
 class _Numpy(Language):
     """For rows at once: values for each class are rows x classes, others rows x 1."""
 
-    j, each_class = "np.arange(CLASSES)", "{}"
+    j, of_class, each_class = "np.arange(CLASSES)", "{}", "{}"
     refusal = "    if bad.any():\n        raise ValueError(f'row {int(bad.argmax())}: {BAD}')"
     table: ClassVar[dict[str, str]] = Language.table | {
         **_pairs(And="&", Or="|"),
@@ -97,8 +93,6 @@ class _Numpy(Language):
 
     def of_all(self, name: str) -> str:
         return f"np.array({name})" if name.isupper() else name
-
-    of_class = of_all
 
 
 class _JavaScript(Language):
@@ -127,10 +121,6 @@ class _Sql(Language):
         "pick": "{0}[{1} + 1]",
     }
 
-    def __init__(self, decision: Decision) -> None:
-        super().__init__(decision)
-        self.lists = {name: self.list(map(self.number, values)) for name, values in decision.lists.items()}
-
     def list(self, texts: Iterable[str]) -> str:
         """A list of these."""
         return self.array.format(", ".join(texts))
@@ -140,7 +130,8 @@ class _Sql(Language):
         return text if "e" in text or value == math.inf else f"{text}e0"  # else DuckDB would read a decimal
 
     def of_all(self, name: str) -> str:
-        return self.lists.get(name) or super().of_all(name)
+        values = self.decision.lists.get(name)
+        return super().of_all(name) if values is None else self.list(map(self.number, values))
 
 
 class _Postgres(_Sql):

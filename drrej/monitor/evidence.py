@@ -7,7 +7,8 @@ docs/proofs.md. All values are kept as logarithms; a state is of the same size h
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Sequence
 from functools import cache
 from operator import add
 
@@ -15,10 +16,10 @@ import numpy as np
 from msgspec import field
 from msgspec.structs import replace
 
-from drrej.core.types import Floats, Stored
+from drrej.core.types import Floats, Stored, Sums
 
 
-class Tally(Stored, frozen=True, omit_defaults=False):
+class Tally(Sums, frozen=True, forbid_unknown_fields=True):
     """Events among rows; adds up in any order.
 
     >>> Tally(3, 100) + Tally(1, 50)
@@ -31,9 +32,6 @@ class Tally(Stored, frozen=True, omit_defaults=False):
     def __post_init__(self) -> None:
         if not 0 <= self.events <= self.rows:
             raise ValueError(f"`events` must be between 0 and `rows`, not {self.events} of {self.rows}")
-
-    def __add__(self, other: Tally) -> Tally:
-        return Tally(self.events + other.events, self.rows + other.rows)
 
     @property
     def rate(self) -> float | None:
@@ -101,13 +99,7 @@ def confidence_sequence(tally: Tally, delta: float) -> tuple[float, float]:
     """
     if not tally.rows:
         return 0.0, 1.0
-    bar = -math.log(delta)
-
-    def excluded(rate: float) -> bool:
-        return bool(np.logaddexp.reduce(log_factors(tally, rate, BOTH_LOG_ODDS) + BOTH_LOG_WEIGHTS) >= bar)
-
-    found = tally.events / tally.rows
-    return _end(excluded, found, 0.0), _end(excluded, found, 1.0)
+    return _end(tally, -math.log(delta), 0.0), _end(tally, -math.log(delta), 1.0)
 
 
 def log_factors(tally: Tally, rate: float, log_odds: Floats) -> Floats:
@@ -123,18 +115,17 @@ def log_factors(tally: Tally, rate: float, log_odds: Floats) -> Floats:
     return factors
 
 
-def _end(excluded: Callable[[float], bool], inside: float, outside: float) -> float:
-    """The end of an interval from a point inside towards the end of the range; the nearest float outside it."""
-    if inside == outside or not excluded(outside):
-        return outside
+def _end(tally: Tally, bar: float, outside: float) -> float:
+    """The end of the interval towards the end of the range: the nearest float that the evidence excludes, if any."""
+    inside, rate = tally.events / tally.rows, outside
     while True:
-        middle = (inside + outside) / 2.0
-        if middle in (inside, outside):
-            return outside
-        if excluded(middle):
-            outside = middle
+        if np.logaddexp.reduce(log_factors(tally, rate, BOTH_LOG_ODDS) + BOTH_LOG_WEIGHTS) >= bar:
+            outside = rate
         else:
-            inside = middle
+            inside = rate
+        rate = (inside + outside) / 2.0
+        if rate in (inside, outside):
+            return outside
 
 
 class RateMonitor(Stored, frozen=True, omit_defaults=False):
@@ -192,14 +183,14 @@ def splits(bins: int) -> tuple[Split, ...]:
     >>> splits(4)
     ((0, 2, 4, 0), (0, 1, 2, 1), (2, 3, 4, 1))
     """
-
-    def split(first: int, end: int, depth: int) -> list[Split]:
-        if end - first < 2:
-            return []
-        middle = (first + end) // 2
-        return [(first, middle, end, depth), *split(first, middle, depth + 1), *split(middle, end, depth + 1)]
-
-    return tuple(sorted(split(0, bins, 0), key=lambda found: (found[3], found[0])))
+    found, waiting = list[Split](), deque([(0, bins, 0)])
+    while waiting:
+        first, end, depth = waiting.popleft()
+        if end - first > 1:
+            middle = (first + end) // 2
+            found.append((first, middle, end, depth))
+            waiting += (first, middle, depth + 1), (middle, end, depth + 1)
+    return tuple(found)
 
 
 class LossDrift(Stored, frozen=True, omit_defaults=False):
@@ -238,7 +229,11 @@ class LossDrift(Stored, frozen=True, omit_defaults=False):
             return replace(added, first_rows=rows)
         if not self.edges or not rows:
             return added
-        tails = np.array([fisher_tails(*_sides(batch, at), *_sides(self.pool, at)) for at in splits(len(batch))])
+        sides = []
+        for start, middle, end, _ in splits(len(batch)):
+            left, right = slice(start, middle), slice(middle, end)
+            sides.append((sum(batch[left]), sum(batch[right]), sum(self.pool[left]), sum(self.pool[right])))
+        tails = np.array([fisher_tails(*counts) for counts in sides])
         scale = math.sqrt(rows / (rows + before) * before)
         first = drift_factors(tails, scale * self.first_rows / before).ravel()
         against_first = first + np.array(self.against_first) if self.against_first else first
@@ -268,16 +263,13 @@ def drift_factors(tails: Floats, scale: float) -> Floats:
 
     scores = np.clip(-ndtri(tails), _LOWEST, _HIGHEST)
     bins = tails.shape[-2] + 1
-    lambdas = np.minimum(np.outer(scale * _spreads(bins), _SHIFTS), _MOST_LAMBDA)[:, None, :]
+    first, middle, end, _ = np.array(splits(bins)).T
+    spreads = np.sqrt((middle - first) * (end - middle) / ((end - first) * bins))  # if all bins were equally likely
+    lambdas = np.minimum(np.outer(scale * spreads, _SHIFTS), _MOST_LAMBDA)[:, None, :]
     single = scores[..., None] * lambdas - _log_mean(lambdas)
-    upper = [i for i, (_, _, end, _) in enumerate(splits(bins)) if end == bins]
-    factors: Floats = np.concatenate([single[..., upper, :, :].sum(axis=-3, keepdims=True), single], axis=-3)
+    upper = single[..., end == bins, :, :].sum(axis=-3, keepdims=True)
+    factors: Floats = np.concatenate([upper, single], axis=-3)
     return factors
-
-
-def _sides(counts: Sequence[int], at: Split) -> tuple[int, int]:
-    first, middle, end, _ = at
-    return sum(counts[first:middle]), sum(counts[middle:end])
 
 
 def fisher_tails(k: int, l: int, a: int, b: int) -> tuple[float, float]:  # noqa: E741 - the letters of the proof
@@ -308,14 +300,6 @@ def fisher_tails(k: int, l: int, a: int, b: int) -> tuple[float, float]:  # noqa
     whole = float(terms.sum())
     at_least, at_most = float(terms[k - low :].sum()) / whole, float(terms[: k - low + 1].sum()) / whole
     return min(at_least, 1.0), min(at_most, 1.0)
-
-
-@cache
-def _spreads(bins: int) -> Floats:
-    """The s / sqrt(n N / (n + N)) of each split, if all bins were equally likely."""
-    first, middle, end, _ = np.array(splits(bins)).T
-    spreads: Floats = np.sqrt((middle - first) * (end - middle) / ((end - first) * bins))
-    return spreads
 
 
 @cache

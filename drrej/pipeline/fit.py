@@ -19,7 +19,7 @@ from drrej.core.ratio import MAX_ALPHA, fit_ratio
 from drrej.core.reuse import Sketch, key_limit
 from drrej.core.softmax import NOTHING
 from drrej.core.types import Precision, Total
-from drrej.documents.rejector import LOSS_PARTS, Calibration, Columns, Ratio, Rejector, is_temperature
+from drrej.documents.rejector import LEAST_TEMPERATURE, LOSS_PARTS, Calibration, Columns, Ratio, Rejector
 from drrej.errors import DumpError, OptionError
 from drrej.pipeline.collect import collect_scored, curve_of, pieces
 from drrej.pipeline.score import Scored, Scorer, check_floor
@@ -88,7 +88,7 @@ def uncalibrated(
     source: Source, temperature: float, precision: Precision = "auto", floor: float | None = None
 ) -> Rejector:
     """A rejector whose temperature is given instead of fitted; `floor` is what a probability of 0 counts as."""
-    if not is_temperature(temperature):
+    if not LEAST_TEMPERATURE <= temperature < math.inf:
         raise OptionError(f"`temperature={temperature:g}`: it must be a finite number above 0")
     dump = source.open(None, labelled=False)
     if dump.input == "scores":

@@ -27,8 +27,9 @@ from drrej.data.labels import LabelKind, is_text, label_kind
 from drrej.data.listing import distinct
 from drrej.data.problems import Problems
 from drrej.data.scores import boolean_array, plain_array
+from drrej.documents.document import LeftOut
 from drrej.documents.rejector import Rejector
-from drrej.documents.summaries import LeftOut, MaskedFile, MaskSummary
+from drrej.documents.summaries import MaskedFile, MaskSummary
 from drrej.engines.protocol import BlockResult, Pass, PassSummary, run_block, run_pass
 from drrej.errors import DumpError, OptionError
 from drrej.outputs.dataset import Dataset, MaskRecord

@@ -17,8 +17,8 @@ from drrej.data.files import DumpFile
 from drrej.data.listing import Spools
 from drrej.data.open import Unneeded, open_dump
 from drrej.data.problems import Problems, check_bad_rows
+from drrej.documents.document import BadFile, BadRows, LeftOut
 from drrej.documents.rejector import Columns, Rejector
-from drrej.documents.summaries import BadFile, BadRows, LeftOut
 from drrej.engines.local import LocalEngine
 from drrej.engines.protocol import Engine, PassSummary
 from drrej.errors import BadFileError, DumpError, OptionError

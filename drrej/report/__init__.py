@@ -37,7 +37,9 @@ ENDINGS = {
     ".prom": "prometheus",
     ".html": "html",
     ".csv": "csv",
-    **{f".{kind}": kind for kind in PLOTS},
+    ".png": "png",
+    ".svg": "svg",
+    ".pdf": "pdf",
 }
 """Which format a file name's ending stands for."""
 

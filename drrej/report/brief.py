@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from drrej.documents.figures import Promise
 from drrej.documents.gates import DRIFT_LEVEL, TARGET
 from drrej.documents.report import Report
 from drrej.errors import printable
-from drrej.report.tables import Table
-from drrej.report.text import aligned
 from drrej.report.words import (
     TYPESET,
+    aligned,
     counted,
     exact_percent,
     found_words,
@@ -45,7 +43,7 @@ def render_brief(report: Report, heading: str, last: Sequence[tuple[str, str]] =
         by = "" if report.cutoff_by is None else f", by {report.cutoff_by},"
         lines.append(f"  {printable(f'A row is accepted{by} when {report.accepts}')}.")
     lines.append("")
-    lines += [f"  {line}" for line in aligned(_shares(report))]
+    lines += [f"  {line}" for line in _shares(report)]
     verdicts = list(_verdicts(report))
     width = max((len(what) for _, what, _, _ in verdicts), default=0)
     if verdicts:
@@ -71,7 +69,7 @@ def _answer(report: Report) -> str:
     return f"{share}; {counted(report.accuracy.errors, 'error')} among {accepted:,} accepted."
 
 
-def _shares(report: Report) -> Table:
+def _shares(report: Report) -> list[str]:
     """Accuracy, errors and reviews, with and without rejection."""
     remark = ""
     if report.accuracy is None or report.base_accuracy is None:
@@ -88,7 +86,7 @@ def _shares(report: Report) -> Table:
     rows.append(["sent to review", "-", review_words(report)])
     if report.total_cost is not None:
         rows.append(["cost per 1,000 rows", money(report.total_cost.accepting_all), money(report.total_cost.value)])
-    return Table("brief", "", ["", "without rejection", "with rejection"], rows, remark)
+    return aligned(["", "without rejection", "with rejection"], rows, remark)
 
 
 def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
@@ -96,7 +94,11 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
     target = target_of(report)
     if target is not None:
         promises = sorted(target.promises, key=lambda each: each.verdict != target.verdict)
-        wishes = [_wish(promise, report.cutoff_by) for promise in promises]
+        wishes = []
+        for promise in promises:
+            of = "class" if promise.what == "missed" else report.cutoff_by
+            whose = "" if promise.group is None else f"{of} {promise.group}: "
+            wishes.append(printable(f"{whose}{limit_words(promise, TYPESET)}"))
         if target.confidence is not None:  # what holds for new rows, and what these rows say of it, are two things
             limits = {limit_words(promise, TYPESET) for promise in promises}
             limit = "both limits" if len(wishes) == 2 else f"all {len(wishes)} limits"
@@ -120,12 +122,6 @@ def _verdicts(report: Report) -> Iterator[tuple[str, str, str, str]]:
     if p_value is not None:
         found = "detected" if p_value < DRIFT_LEVEL else "not detected"
         yield "Drift", "since the fit", found, f"p = {p_value:.2g}, level {DRIFT_LEVEL:g}"
-
-
-def _wish(promise: Promise, by: str | None) -> str:
-    """What was asked for, of which class or group."""
-    whose = "" if promise.group is None else f"{'class' if promise.what == 'missed' else by} {promise.group}: "
-    return printable(f"{whose}{limit_words(promise, TYPESET)}")
 
 
 def worst_lines(report: Report) -> Iterator[tuple[str, str]]:

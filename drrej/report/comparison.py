@@ -11,8 +11,8 @@ from drrej.documents.figures import Change, Spread
 from drrej.documents.report import Difference, Report
 from drrej.report.plots import curves_figure, saved, svg_of
 from drrej.report.tables import Table
-from drrej.report.text import aligned, markdown_section
-from drrej.report.words import TYPESET, money, percent, plain, wish_words
+from drrej.report.text import markdown_section
+from drrej.report.words import TYPESET, aligned, money, percent, plain, wish_words
 
 ENDINGS = (".txt", ".md", ".tex", ".csv", ".html", ".png", ".svg", ".pdf")
 """The formats of a comparison."""
@@ -33,7 +33,7 @@ def render_comparison(reports: Mapping[str, Report], differences: Mapping[str, D
     """A comparison as the content of a file; `kind` is an ending without its dot."""
     found = comparison_tables(reports, differences)
     if kind == "txt":
-        return "\n".join("\n".join([*aligned(table), ""]) for table in found).encode()
+        return "\n".join("\n".join([*aligned(t.header, t.rows, t.remark), ""]) for t in found).encode()
     if kind == "md":
         return ("\n\n".join(["## drrej comparison", *map(markdown_section, found)]) + "\n").encode()
     if kind == "tex":

@@ -9,7 +9,7 @@ from drrej.documents.gates import VERDICTS
 from drrej.documents.summaries import Cascade, Plan
 from drrej.errors import printable
 from drrej.report.tables import Table, heading, tables
-from drrej.report.words import TYPESET, gate_state, gate_value, target_lines, target_of
+from drrej.report.words import TYPESET, aligned, gate_state, gate_value, target_lines, target_of
 
 _MARKS = {"passed": "PASS", "failed": "FAIL", "inconclusive": "OPEN"}
 
@@ -21,27 +21,16 @@ def render_text(report: Document) -> str:
         f"({'' if gate.gate in VERDICTS else 'value '}{gate_value(report, gate)})"
         for gate in report.gates
     ]
-    sections = [heading(report).split("\n"), target_lines(report), *(aligned(table) for table in tables(report)), gates]
+    shown = [aligned(table.header, table.rows, table.remark) for table in tables(report)]
+    sections = [heading(report).split("\n"), target_lines(report), *shown, gates]
     return "\n\n".join("\n".join(map(printable, lines)) for lines in sections if lines) + "\n"
-
-
-def aligned(table: Table) -> list[str]:
-    """Aligned columns: the first to the left, the others to the right."""
-    lines = [table.header, *table.rows] if table.header else table.rows
-    widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
-    lines_of = [
-        "  ".join(
-            cell.ljust(w) if i == 0 else cell.rjust(w) for i, (cell, w) in enumerate(zip(line, widths, strict=True))
-        ).rstrip()
-        for line in lines
-    ]
-    return [*lines_of, f"({table.remark})"] if table.remark else lines_of
 
 
 # Markdown: the verdict first, long tables folded
 
 _FOLDED = {"points", "calibration", "areas", "drift", "curve", "classes", "confusion"}
 _SIGNS = {"passed": "✅", "failed": "❌", "inconclusive": "❔"}
+_SAFE = str.maketrans({"&": "&amp;", "<": "&lt;", ">": "&gt;", **{sign: f"\\{sign}" for sign in "\\`*_|[]"}})
 _TITLES: dict[type, str] = {Plan: "plan", Cascade: "cascade"}
 
 
@@ -83,9 +72,4 @@ def _table(cells: Sequence[Sequence[str]]) -> str:
 
 def _escaped(text: str) -> str:
     """Text that markdown and HTML leave as it is."""
-    text = printable(text)
-    for sign, safe in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(sign, safe)
-    for sign in "\\`*_|[]":
-        text = text.replace(sign, "\\" + sign)
-    return text
+    return printable(text).translate(_SAFE)

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drrej.documents.document import Document, GateRow
 from drrej.documents.figures import MEANS, Promise, Spread, Target, TotalCost
 from drrej.documents.gates import DRIFT, DRIFT_LEVEL, FRESH, TARGET, VERDICTS
 from drrej.documents.report import RegressionReport, Report
-from drrej.documents.summaries import MaskSummary
 from drrej.errors import printable
+
+if TYPE_CHECKING:
+    from drrej.documents.summaries import MaskSummary
 
 # Figures
 
@@ -129,6 +131,17 @@ def percents_against(shares: Sequence[float], limit: float) -> list[str]:
     return texts
 
 
+def aligned(header: Sequence[str], rows: Sequence[Sequence[str]], remark: str = "") -> list[str]:
+    """Aligned columns: the first to the left, the others to the right. A remark is a line below."""
+    cells = [header, *rows] if header else rows
+    first, *others = (max(map(len, column)) for column in zip(*cells, strict=True))
+    lines = []
+    for name, *values in cells:
+        right = [value.rjust(width) for value, width in zip(values, others, strict=True)]
+        lines.append("  ".join([name.ljust(first), *right]).rstrip())
+    return [*lines, f"({remark})"] if remark else lines
+
+
 # Sentences
 
 
@@ -163,7 +176,8 @@ def warnings_of(report: Document) -> list[str]:
     if report.below_chance is not None:
         lines.append(report.below_chance)
     if report.target is not None:
-        lines += [line for promise in report.target.promises for line in _hidden(report, promise)]
+        for promise in report.target.promises:
+            lines += _hidden(report, promise)
     return lines
 
 
