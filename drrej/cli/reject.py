@@ -72,7 +72,6 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
     from drrej.outputs.destinations import OutputFile
     from drrej.pipeline.reject import MaskOptions
     from drrej.pipeline.reject import reject as step
-    from drrej.report.words import other_model
 
     directory = output.output.endswith("/") or os.path.isdir(output.output)
     if output.log is not None and engine.quiet:
@@ -110,7 +109,10 @@ def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: Engin
         say_notes(source, engine.quiet, document.floor)
         if done.reused and not output.update:
             warn(f"{done.reused} files were finished by an earlier run and are reused", engine.quiet, "note")
-        warn(other_model(done), engine.quiet)
+        if done.rejector_model is not None:
+            from drrej.report.words import other_model  # with all that reports are made of
+
+            warn(other_model(done), engine.quiet)
         warn_bad_rows(done, engine.quiet, input.on_bad_row)
         for file in done.masks:
             if not file.rows and not file.bad_rows:
