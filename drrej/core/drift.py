@@ -8,17 +8,17 @@ known only up to its jump there, and the smaller distance is taken, so the test 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
-from msgspec import Struct, field
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from drrej.core import special
 from drrej.core.curves import Curve
 from drrej.core.intervals import skewed_tails
-from drrej.core.types import Floats, Sums, Total
+from drrej.core.types import Floats
 
 STEPS = 200
 """Intervals between the order statistics that are kept."""
@@ -59,31 +59,23 @@ class RatioMoments(Struct, frozen=True):
     third: float | None = None
 
 
-class RatioSums(Sums, frozen=True):
-    """Sums of (rho - 1), (rho - 1)^2 and (rho - 1)^3 over some rows; they add.
+def ratio_moments(parts: Iterable[Floats], rows: int) -> RatioMoments:
+    """The moments of the ratio, from ln rho of so many rows in parts.
 
-    About 1, which is near the mean, nothing cancels: the variance of a ratio of 1 +- 1e-9 is not lost.
+    They are sums of powers of rho - 1: about 1, which is near the mean, nothing cancels, so that the variance of a
+    ratio of 1 +- 1e-9 is not lost. Rows in the order of their losses give the same bits, however they were shuffled.
     """
-
-    first: Total = field(default_factory=Total)
-    second: Total = field(default_factory=Total)
-    third: Total = field(default_factory=Total)
-
-    @classmethod
-    def of(cls, log_ratio: Floats) -> RatioSums:
-        """From ln rho of each row."""
-        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+    sums = np.zeros(3)
+    with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+        for log_ratio in parts:
             apart = np.expm1(log_ratio)
             square = np.square(apart)
-            return cls(Total.of(apart), Total.of(square), Total.of(square * apart))
-
-    def moments(self, rows: int) -> RatioMoments:
-        """The moments over so many rows."""
-        off, square, cube = (powers.mean(rows) for powers in (self.first, self.second, self.third))
-        if off is None or square is None:
-            return RatioMoments(rows, None if off is None else 1.0 + off, None)
-        third = None if cube is None else cube - 3.0 * off * square + 2.0 * off**3
-        return RatioMoments(rows, 1.0 + off, max(square - off * off, 0.0), third)
+            sums += apart.sum(), square.sum(), (square * apart).sum()
+        off, square, cube = (sums / rows).tolist()
+    if not math.isfinite(square):
+        return RatioMoments(rows, 1.0 + off if math.isfinite(off) else None, None)
+    third = cube - 3.0 * off * square + 2.0 * off**3
+    return RatioMoments(rows, 1.0 + off, max(square - off * off, 0.0), third if math.isfinite(third) else None)
 
 
 def ratio_shift(new: RatioMoments, fit: RatioMoments) -> dict[str, float | None]:

@@ -13,7 +13,7 @@ from msgspec.structs import asdict, replace
 from drrej._version import __version__
 from drrej.core.calibration import ClasswiseTally, calibration_tallies
 from drrej.core.curves import PER, Curve
-from drrej.core.drift import RatioSums, loss_shift
+from drrej.core.drift import loss_shift
 from drrej.core.intervals import proportion
 from drrej.core.losses import PLAIN
 from drrej.core.reuse import LOOKED_AT, MOST_REPEATS, key_limit, repeated_rows
@@ -170,6 +170,7 @@ def evaluate(
     drifted = curve_of(columns["drift"]) if "drift" in columns else curve
     moved = Drift(**loss_shift(drifted, ratio.drift_reference, ratio.rows))
     sections |= {
+        "ratio": figures.ratio_figure(curve, ratio),
         "unsure_order": figures.unsure_order(moved, ratio),
         "tied_rows": figures.tied_rows(columns["loss"], columns["accepted"]),
         "classes": rejector.classes,
@@ -251,6 +252,7 @@ def evaluate_regression(
     residual = score.residual_columns(dump, named, missing)
     options = EvaluateOptions(labels=False, on_unseen_group=on_unseen_group)
     columns, sections = _columns(source, dump, rejector, options, residual)
+    sections["ratio"] = figures.ratio_figure(curve_of(columns["loss"]), rejector.need_ratio())
     report = RegressionReport(**sections, **figures.error_sections(columns, rejector.need_ratio().density))
     mean = figures.limited_mean(columns, rejector.need_threshold().rule)
     return judged(report, figures.target_of(report, rejector, mean), gates)
@@ -309,7 +311,6 @@ def _columns(
     def of_rows(scored: score.Scored) -> dict[str, Any]:
         block = scored.block
         columns: dict[str, Any] = {"loss": scored.loss, "accepted": scored.accepted, **scored.look_up(seen)}
-        columns["ratio"] = RatioSums.of(rejector.need_ratio().density.log_ratio(scored.loss))
         if residual:
             return columns | {"residual": score.residual_of(block, residual)}
         if options.group is not None or not rejector.is_scored:  # scores of any kind tie by nature
@@ -340,7 +341,6 @@ def _columns(
     coverage = figures.coverage_figure(int(np.count_nonzero(accepted)), accepted.size, columns["independent"])
     return columns, {
         **found,
-        "ratio": figures.ratio_figure(columns["ratio"], int(accepted.size), rejector.need_ratio()),
         "drrej_version": __version__,
         "tau": threshold.tau,
         "cutoff": threshold.cutoff,

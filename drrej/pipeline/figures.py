@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from drrej.core.curves import CONVENTIONS, PER, Curve, MeanCurve
-from drrej.core.drift import RatioMoments, RatioSums, loss_shift, ratio_shift
+from drrej.core.drift import RatioMoments, loss_shift, ratio_moments, ratio_shift
 from drrej.core.intervals import CONFIDENCE, json_number, mean_interval, proportion, sampled_share
 from drrej.core.paired import area_intervals
 from drrej.core.ratio import DensityRatio
@@ -189,10 +189,11 @@ def expected_accuracy(doubt: Floats, accepted: Booleans) -> document.ExpectedAcc
     return document.ExpectedAccuracy(value=value, all=of_all)
 
 
-def ratio_figure(sums: RatioSums, rows: int, ratio: Ratio) -> document.MeanRatio:
+def ratio_figure(curve: Curve, ratio: Ratio) -> document.MeanRatio:
     """The mean ratio; no p-value where the loss was fitted to the rows of the ratio, so that its mean need not be 1."""
     fit = RatioMoments(ratio.rows, 1.0, ratio.variance, ratio.third)
-    figure = document.MeanRatio(**ratio_shift(sums.moments(rows), fit))
+    parts = (ratio.density.log_ratio(curve.ordered[piece]) for piece in pieces(curve.rows))
+    figure = document.MeanRatio(**ratio_shift(ratio_moments(parts, curve.rows), fit))
     return figure if ratio.loss.drift_loss is None else replace(figure, p_value=None)
 
 

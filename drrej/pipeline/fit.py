@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import asdict
 
 from drrej.core.certify import error_blocks
-from drrej.core.drift import RatioSums, loss_quantiles
+from drrej.core.drift import loss_quantiles, ratio_moments
 from drrej.core.inputs import FACE_VALUE
 from drrej.core.learned_loss import learn
 from drrej.core.losses import KINDS, PLAIN, ErrorLoss, Loss, PlainLoss
@@ -159,11 +159,8 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
     blocks = None if wrong is None else error_blocks(curve_of(ordered, wrong))
     ordered.sort()
     density = fit_ratio(ordered, options.alpha, options.lam)
-    total, sums = Total(), RatioSums()
-    for piece in pieces(ordered.size):
-        total += Total.of(ordered[piece])
-        sums += RatioSums.of(density.log_ratio(ordered[piece]))
-    moments, confusions = sums.moments(ordered.size), None
+    total, confusions = sum((Total.of(ordered[piece]) for piece in pieces(ordered.size)), Total()), None
+    moments = ratio_moments((density.log_ratio(ordered[piece]) for piece in pieces(ordered.size)), ordered.size)
     if "pair" in columns:  # the rows of each predicted and true class, unless these pairs are many
         pairs, counts = np.unique(columns["pair"], return_counts=True)
         if pairs.size <= MOST_PAIRS:

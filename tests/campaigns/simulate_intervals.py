@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtr
 
 from drrej.core.curves import Curve, coverage_at_risk
-from drrej.core.drift import RatioSums, ratio_shift
+from drrej.core.drift import ratio_moments, ratio_shift
 from drrej.core.paired import FIGURES, Results, area_intervals, paired_differences
 from drrej.core.ratio import fit_ratio
 
@@ -228,7 +228,7 @@ def drift_p_values(losses: Losses, ratio: tuple[float, float], sizes: tuple[int,
         rng = np.random.default_rng([seed, *sizes])
         fit, new = (losses(rng, rows) for rows in sizes)
         density = fit_ratio(fit, *ratio)
-        moments = [RatioSums.of(density.log_ratio(rows)).moments(rows.size) for rows in (new, fit)]
+        moments = [ratio_moments([density.log_ratio(rows)], rows.size) for rows in (new, fit)]
         p_value = ratio_shift(*moments)["p_value"]
         assert p_value is not None
         found[seed] = p_value

@@ -11,11 +11,11 @@ from conftest import Many
 from scipy.stats import ks_2samp, skew, ttest_ind
 
 from drrej.core.curves import Curve
-from drrej.core.drift import RatioMoments, RatioSums, loss_shift, ratio_shift
+from drrej.core.drift import RatioMoments, loss_shift, ratio_moments, ratio_shift
 
 
 def moments(ratio: np.ndarray) -> RatioMoments:
-    return RatioSums.of(np.log(ratio)).moments(ratio.size)
+    return ratio_moments([np.log(ratio)], ratio.size)
 
 
 def normalised(rng: np.random.Generator, shape: float, rows: int) -> np.ndarray:
@@ -33,7 +33,7 @@ def test_moments_are_central() -> None:
 
 def test_a_ratio_very_near_to_1_keeps_its_variance() -> None:
     apart = 1e-9 * np.random.default_rng(1).normal(0, 1, 400)
-    found = RatioSums.of(np.log1p(apart)).moments(400)
+    found = ratio_moments([np.log1p(apart)], 400)
     assert found.variance == pytest.approx(apart.var(), rel=1e-12)
     assert found.third == pytest.approx(skew(apart) * apart.std() ** 3, rel=1e-9)
     fit = 1 + 1e-9 * np.random.default_rng(2).normal(0, 1, 400)
@@ -42,17 +42,16 @@ def test_a_ratio_very_near_to_1_keeps_its_variance() -> None:
     assert p_value > 0.01
 
 
-def test_sums_add_and_may_be_infinite() -> None:
+def test_rows_come_in_parts_and_sums_may_be_infinite() -> None:
     log_ratio = np.log(np.random.default_rng(3).gamma(0.5, 2.0, 500))
-    whole, parts = RatioSums.of(log_ratio), RatioSums() + RatioSums.of(log_ratio[:7]) + RatioSums.of(log_ratio[7:])
-    assert whole.moments(500) == parts.moments(500)
-    assert whole.moments(500).mean == pytest.approx(np.exp(log_ratio).mean())
-    infinite = RatioSums.of(np.array([0.0, math.inf]))
-    assert infinite.moments(2) == RatioMoments(2, None, None)
-    only_the_mean = RatioSums.of(np.array([0.0, 400.0]))
-    assert only_the_mean.moments(2).mean == pytest.approx(math.exp(400) / 2)
-    assert only_the_mean.moments(2).variance is None
-    without_third = RatioSums.of(np.array([0.0, 300.0])).moments(2)
+    found = ratio_moments([log_ratio[:7], log_ratio[7:]], 500)
+    assert found.mean == pytest.approx(np.exp(log_ratio).mean())
+    assert found.variance == pytest.approx(np.exp(log_ratio).var())
+    assert ratio_moments([np.array([0.0, math.inf])], 2) == RatioMoments(2, None, None)
+    only_the_mean = ratio_moments([np.array([0.0, 400.0])], 2)
+    assert only_the_mean.mean == pytest.approx(math.exp(400) / 2)
+    assert only_the_mean.variance is None
+    without_third = ratio_moments([np.array([0.0, 300.0])], 2)
     assert without_third.variance is not None
     assert without_third.third is None
 
