@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from drrej.cli.console import in_flags, say_notes, show, warn
 from drrej.cli.input_options import Dumps, JudgedInput, StepInput, check_spared, read_rejector, rejector_option
-from drrej.cli.options import REQUIRED, STREAM, EngineOptions, Options, OutputOptions, changed, open_files, rare
+from drrej.cli.options import REQUIRED, STREAM, EngineOptions, Options, OutputOptions, open_files, rare
 from drrej.cli.report_options import own_ending, written
 from drrej.cli.rule_options import CalibrationOptions, ObjectiveOptions, Precision, RegressionOptions, RuleOptions
 from drrej.data.problems import redacted
@@ -83,7 +83,7 @@ def fit(
     start: StartOptions,
     output: OutputOptions,
     objective: ObjectiveOptions,
-    regression: Annotated[RegressionOptions, changed("task")],
+    regression: Annotated[RegressionOptions, {"task": None}],
     input: StepInput,
     engine: EngineOptions,
 ) -> None:

@@ -121,11 +121,6 @@ def say_notes(first: Source, quiet: bool, floor: float | None = None, others: Se
         complain(words, kind)
 
 
-def progress(quiet: bool) -> Progress:
-    """A progress bar on a terminal, nothing elsewhere."""
-    return Progress() if quiet or not is_terminal(sys.stderr) else Bar()
-
-
 class Bar(Progress):
     """Rows, rows per second and time left, for passes that take more than a second."""
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from drrej.cli.options import READING, STREAM, Options, changed, option, rare, rare_flag
+from drrej.cli.options import READING, STREAM, Options, option, rare, rare_flag
 from drrej.errors import OptionError, RejectorError
 
 if TYPE_CHECKING:
@@ -109,13 +109,13 @@ class JudgedInput(InputOptions):
     )
 
 
-StepInput = Annotated[JudgedInput, changed("on_unknown_label")]
+StepInput = Annotated[JudgedInput, {"on_unknown_label": None}]
 """How a dump is read that a rejector is made of."""
 
 _unlabelled = rare(
     "How to handle rows without a label; skip ignores them in the risk only.", panel=READING, show_default="error"
 )
-BatchInput = Annotated[JudgedInput, changed("model", on_missing_label=_unlabelled)]
+BatchInput = Annotated[JudgedInput, {"model": None, "on_missing_label": _unlabelled}]
 """How the dump of a batch is read that is monitored: rows without a label count for all but the risk."""
 
 

@@ -10,7 +10,7 @@ import typer
 
 from drrej.cli.console import as_flags, in_flags, show
 from drrej.cli.input_options import Dumps, LayoutInput
-from drrej.cli.options import REQUIRED, STREAM, EngineOptions, OutputOptions, changed, output_option
+from drrej.cli.options import REQUIRED, STREAM, EngineOptions, OutputOptions, output_option
 from drrej.data.problems import redacted
 from drrej.errors import OptionError, printable
 
@@ -42,7 +42,7 @@ def inspect(
         show(describe(path, input.source([path], workers)) + "\n")
 
 
-ParquetOutput = Annotated[OutputOptions, changed(output=output_option(default=REQUIRED))]
+ParquetOutput = Annotated[OutputOptions, {"output": output_option(default=REQUIRED)}]
 
 
 def convert(dumps: Dumps, output: ParquetOutput, input: LayoutInput, engine: EngineOptions) -> None:

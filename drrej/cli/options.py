@@ -7,6 +7,7 @@ an option is the name of its attribute. Help texts have no square brackets: rich
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
 from msgspec import Struct
 from typer.models import OptionInfo
 
-from drrej.cli.console import long_flag, progress, warn
+from drrej.cli.console import Bar, is_terminal, long_flag, warn
+from drrej.engines import Progress
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.engines import Progress
     from drrej.engines.protocol import Engine
     from drrej.outputs.destinations import OutputFile
 
@@ -86,11 +87,6 @@ class Options:
         return type(self)(**{**vars(self), **changes})
 
 
-def changed(*left_out: str, **declared: Any) -> dict[str, Any]:
-    """What a command changes in a group, in `Annotated[GROUP, ...]`: options that it lacks, or declares anew."""
-    return {**dict.fromkeys(left_out), **declared}
-
-
 def rarer(group: type[Options], *names: str) -> dict[str, OptionInfo]:
     """Options of a group as ones that are not for everyday use, for a command that has many."""
     options = {name: copy(group.declared()[name]) for name in names}
@@ -100,7 +96,11 @@ def rarer(group: type[Options], *names: str) -> dict[str, OptionInfo]:
 
 
 def grouped(command: Callable[..., None], *more: type[Options]) -> Callable[..., None]:
-    """A command with the options of its groups in place of the groups, and of `more` groups, which only call back."""
+    """A command with the options of its groups in place of the groups, and of `more` groups, which only call back.
+
+    `Annotated[GROUP, {...}]` says what the command changes in a group: options that it declares anew, or None for those
+    that it lacks.
+    """
     own = inspect.signature(command, eval_str=True).parameters
     kinds = {name: each.annotation for name, each in own.items()} | {group.__name__: group for group in more}
     groups: dict[str, tuple[type[Options], list[str]]] = {}
@@ -154,7 +154,7 @@ class EngineOptions(Options):
         """What runs the passes: this machine, or a cluster; `log` is told how far they are."""
         if self.jobs < 0:
             raise OptionError(f"--jobs {self.jobs}: it must be 0 (all cores) or more")
-        shown = log or progress(self.quiet)
+        shown = log or (Progress() if self.quiet or not is_terminal(sys.stderr) else Bar())
         if self.cluster is None:
             from drrej.engines.local import LocalEngine
 

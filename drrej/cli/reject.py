@@ -15,7 +15,6 @@ from drrej.cli.options import (
     EngineOptions,
     Options,
     OutputOptions,
-    changed,
     flag,
     open_files,
     option,
@@ -54,7 +53,7 @@ class MaskOutput(Options):
     )
 
 
-LabelsLeftOut = Annotated[MaskInput, changed("labels_from", "on_missing_label", "join_on")]
+LabelsLeftOut = Annotated[MaskInput, dict.fromkeys(("labels_from", "on_missing_label", "join_on"))]
 
 
 def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: EngineOptions) -> None:

@@ -17,7 +17,6 @@ from drrej.cli.options import (
     EngineOptions,
     Options,
     OutputOptions,
-    changed,
     open_files,
     option,
     rare,
@@ -133,26 +132,28 @@ class RecipeOptions(CalibrationOptions, ObjectiveOptions, RuleOptions):
 
 Recipe = Annotated[
     RecipeOptions,
-    changed(
-        *("mse", "mae", "group", "clip"),
+    {
+        **dict.fromkeys(("mse", "mae", "group", "clip")),
         **rarer(RecipeOptions, "risk", "max_missed", "cutoff_by", "loss"),
-        calibrator=rare("How scores are calibrated, as in calibrate.", "NAME", show_default="temperature"),
-        confidence=option(
+        "calibrator": rare("How scores are calibrated, as in calibrate.", "NAME", show_default="temperature"),
+        "confidence": option(
             "Guarantee the target on new rows with probability P; 0 for no guarantee.",
             "P",
             GUARANTEE,
             show_default="0.95 on fresh rows, if there are enough",
         ),
-    ),
+    },
 ]
 """The rule is a guarantee where rows are fresh, unless something else is said."""
 
 RunReport = Annotated[
     ReportOptions,
-    changed(
-        *("no_labels", "audited", "examples", "ood", "ood_cost", "on_unseen_group", "group"),
-        report_by=rare("Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"),
-    ),
+    {
+        **dict.fromkeys(("no_labels", "audited", "examples", "ood", "ood_cost", "on_unseen_group", "group")),
+        "report_by": rare(
+            "Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"
+        ),
+    },
 ]
 
 
@@ -160,7 +161,7 @@ def run(
     files: RunFiles,
     recipe: Recipe,
     report: RunReport,
-    input: Annotated[MaskInput, changed(**rarer(MaskInput, "keep", "on_bad_row", "score"))],
+    input: Annotated[MaskInput, rarer(MaskInput, "keep", "on_bad_row", "score")],
     engine: EngineOptions,
     dumps: OptionalDumps = None,
 ) -> None:
