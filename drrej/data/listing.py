@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import IO
@@ -178,9 +179,11 @@ def _of_one_format(directory: str, files: Sequence[tuple[str, str, str]], uri: s
 
 
 def _mask_name(relative: str) -> str:
-    """The path of a file's mask in a directory of masks."""
-    ending = max((ending for ending in ENDINGS if relative.lower().endswith(ending)), key=len, default="")
-    return relative if ending in ("", ".parquet") else relative[: -len(ending)] + ".parquet"
+    """The path of a file's mask in a directory of masks: parquet, whatever the file is."""
+    if relative.endswith(".parquet"):
+        return relative
+    others = (ending for ending in ENDINGS if ending != ".parquet" and relative.lower().endswith(ending))
+    return relative[: len(relative) - len(max(others, key=len, default=""))] + ".parquet"
 
 
 def _hidden(name: str) -> bool:
@@ -201,16 +204,20 @@ def _from_hive(path: str) -> str:
     return "/".join(pieces[first:])
 
 
-def distinct(parts: Sequence[DumpFile]) -> tuple[DumpFile, ...]:
-    """The same parts with relative paths that differ: where two are equal, all begin at the folder they share."""
-    if len({part.mask_path for part in parts}) == len(parts):
-        return tuple(parts)
-    paths = [os.path.normpath(part.path) for part in parts]
-    if len({part.uri is None for part in parts}) > 1 or len(set(paths)) < len(paths):
-        return tuple(parts)
-    shared = os.path.commonpath([os.path.dirname(path) for path in paths])
-    relative = [_mask_name(os.path.relpath(path, shared).replace(os.sep, "/")) for path in paths]
-    return tuple(replace(part, mask_path=path) for part, path in zip(parts, relative, strict=True))
+def distinct(parts: Sequence[DumpFile], target: str) -> tuple[DumpFile, ...]:
+    """The same parts with masks that have paths of their own: where two are equal, all begin at the folder they share.
+
+    Raises when two parts would still have their masks in one place of the `target`.
+    """
+    masks, paths = [part.mask_path for part in parts], [os.path.normpath(part.path) for part in parts]
+    alike = len({part.uri is None for part in parts}) == 1 and len(set(paths)) == len(paths)
+    if len(set(masks)) < len(masks) and alike:
+        shared = os.path.commonpath([os.path.dirname(path) for path in paths])
+        masks = [_mask_name(os.path.relpath(path, shared).replace(os.sep, "/")) for path in paths]
+    name, times = Counter(masks).most_common(1)[0]
+    if times > 1:
+        raise DumpError(f"{target}: two input files would both be written to {name}; give them one by one")
+    return tuple(replace(part, mask_path=path) for part, path in zip(parts, masks, strict=True))
 
 
 def _spooled(stream: IO[bytes], name: str) -> DumpFile:
