@@ -42,8 +42,9 @@ def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[D
         raise DumpError("no predictions file given; name a file or a directory of them")
     spools = {} if spools is None else spools
     found: dict[tuple[str | int, ...], DumpFile] = {}
-    for part in (part for argument in arguments for part in _find(local_path(argument), spools)):
-        found.setdefault(_place(part), part)
+    for argument in arguments:
+        for part in _find(local_path(argument), spools):
+            found.setdefault(_place(part), part)
     return list(found.values())
 
 
@@ -75,7 +76,7 @@ def _find(argument: str, spools: Spools, named: bool = True) -> list[DumpFile]:
         files = [(os.path.relpath(path, argument), os.path.join(os.getcwd(), path), path) for path in paths]
         return _of_one_format(argument, files)
     if not os.path.lexists(argument):
-        return [_below(argument, part) for match in _matches(argument) for part in _find(match, spools, named=False)]
+        return _of_pattern(argument, spools)
     try:
         if named and not stat.S_ISREG(os.stat(argument).st_mode):  # a FIFO or <(...): most formats need to seek
             with open(argument, "rb") as stream:
@@ -91,16 +92,11 @@ def _find(argument: str, spools: Spools, named: bool = True) -> list[DumpFile]:
         return [replace(part, ending=ending_of(stream.read(HEAD)) or "")]
 
 
-def _below(pattern: str, part: DumpFile) -> DumpFile:
-    """A part that a glob has found: its relative path begins where the pattern does, but for folders of columns."""
-    fixed = itertools.takewhile(lambda piece: not glob.has_magic(piece), pattern.split("/")[:-1])
-    start = os.path.join(os.getcwd(), *fixed) if not pattern.startswith("/") else "/" + os.path.join(*fixed, "")
-    below = _mask_name(os.path.relpath(part.path, start).replace(os.sep, "/"))
-    return part if below.startswith("../") else replace(part, mask_path=max(below, part.mask_path, key=len))
+def _of_pattern(pattern: str, spools: Spools) -> list[DumpFile]:
+    """The files that a glob names; hidden ones only if the pattern spells the underscore or dot.
 
-
-def _matches(pattern: str) -> list[str]:
-    """The files that a glob names; hidden ones only if the pattern spells the underscore or dot."""
+    Their masks have the paths below the folder where the pattern begins, but for folders of columns.
+    """
     if not glob.has_magic(pattern):
         raise DumpError(f"{pattern}: no such file or directory")
     matches = sorted(_globbed(pattern))
@@ -108,7 +104,14 @@ def _matches(pattern: str) -> list[str]:
         matches = [match for match in matches if not _hidden(os.path.basename(match))]
     if not matches:
         raise DumpError(f"{pattern}: the pattern matches no file")
-    return matches
+    fixed = itertools.takewhile(lambda piece: not glob.has_magic(piece), pattern.split("/")[:-1])
+    start = os.path.join(os.getcwd(), *fixed) if not pattern.startswith("/") else "/" + os.path.join(*fixed, "")
+    found = []
+    for part in itertools.chain.from_iterable(_find(match, spools, named=False) for match in matches):
+        below = _mask_name(os.path.relpath(part.path, start).replace(os.sep, "/"))
+        own = part.mask_path if below.startswith("../") else max(below, part.mask_path, key=len)
+        found.append(replace(part, mask_path=own))
+    return found
 
 
 def _globbed(pattern: str) -> list[str]:
@@ -192,16 +195,20 @@ def _hidden(name: str) -> bool:
 
 def _hive(path: str) -> tuple[tuple[str, str | None], ...]:
     """key=value folders of a path."""
-    folders = path.replace(os.sep, "/").split("/")[:-1]
-    pairs = (folder.split("=", 1) for folder in folders if "=" in folder)
-    return tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in pairs)
+    columns = []
+    for folder in path.replace(os.sep, "/").split("/")[:-1]:
+        key, equals, value = folder.partition("=")
+        if equals:
+            columns.append((unquote(key), None if value == _HIVE_NULL else unquote(value)))
+    return tuple(columns)
 
 
 def _from_hive(path: str) -> str:
     """The name of a file, with the folders before it from the first on that spells a column."""
     pieces = os.path.normpath(path).replace(os.sep, "/").split("/")
-    first = next((i for i, piece in enumerate(pieces[:-1]) if "=" in piece), len(pieces) - 1)
-    return "/".join(pieces[first:])
+    while len(pieces) > 1 and "=" not in pieces[0]:
+        del pieces[0]
+    return "/".join(pieces)
 
 
 def distinct(parts: Sequence[DumpFile], target: str) -> tuple[DumpFile, ...]:

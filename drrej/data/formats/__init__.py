@@ -27,7 +27,7 @@ files whose name says nothing."""
 ENDINGS = tuple(chain(*FORMATS.values()))
 """How names of files end that are known."""
 
-FOLDER_ENDINGS = tuple(ending for ending in ENDINGS if ending not in FORMATS["json.TABLE"])
+FOLDER_ENDINGS = tuple({*ENDINGS}.difference(FORMATS["json.TABLE"]))
 """How names of files end that are looked for in directories: most documents in JSON are something else."""
 
 ARRAYS = (*FORMATS["arrays.NPY"], *FORMATS["arrays.NPZ"])

@@ -69,9 +69,8 @@ NPZ = Format(".npz", _look, _batches)
 def _column(rows: NDArray[Any]) -> pa.Array:
     flat = np.array(rows, rows.dtype.newbyteorder("="), order="C").reshape(-1)
     if flat.dtype.kind in "SU":
-        plain = pa.array(
-            [value.decode() if isinstance(value, bytes) else value for value in flat.tolist()], pa.string()
-        )
+        texts = [value.decode() if isinstance(value, bytes) else value for value in flat.tolist()]
+        plain = pa.array(texts, pa.string())
     else:
         plain = boolean_array(flat) if flat.dtype.kind == "b" else plain_array(flat)
     return plain if rows.ndim == 1 else pa.FixedSizeListArray.from_arrays(plain, rows.shape[1])

@@ -85,7 +85,7 @@ def _from_pages(parquet: pq.ParquetFile, source: Any, text: bytes, request: Requ
     leaf = _leaf_of(parquet.metadata, scores_name)
     if leaf is None:
         return
-    others = tuple(name for name in request.columns if name != scores_name)
+    others = [name for name in request.columns if name != scores_name]
     beside = _from_arrow(parquet, replace(request, columns=others)) if others else iter(())
     waiting: pa.RecordBatch | None = None
     with pa.OSFile(source) if isinstance(source, str) else contextlib.nullcontext(source) as stream:
