@@ -125,11 +125,12 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.rare: list[TyperOption] = []
         for each in self.params:
             take_plain_values(each)
-        self.rare = [each for each in self.params if isinstance(each, TyperOption) and each.hidden]
-        for each in self.rare:
-            each.hidden = False  # shells complete them
+            if isinstance(each, TyperOption) and each.hidden:
+                self.rare.append(each)
+                each.hidden = False  # shells complete them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Turn the words after the command's name into the values of its parameters."""

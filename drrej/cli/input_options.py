@@ -80,13 +80,6 @@ class InputOptions(Options):
         return source
 
 
-class LayoutInput(InputOptions):
-    """How dumps and logs of lm-evaluation-harness are read."""
-
-    filter: str | None = rare("Which filter of a log of lm-evaluation-harness to read.", "NAME", READING)
-    per_length: bool = rare_flag("Divide log-likelihoods of choices by their length in characters.", panel=READING)
-
-
 class JudgedInput(InputOptions):
     """How a dump is read whose labels are compared with predictions, and how bad rows and files are handled."""
 
@@ -109,9 +102,6 @@ class JudgedInput(InputOptions):
     )
 
 
-StepInput = Annotated[JudgedInput, {"on_unknown_label": None}]
-"""How a dump is read that a rejector is made of."""
-
 _unlabelled = rare(
     "How to handle rows without a label; skip ignores them in the risk only.", panel=READING, show_default="error"
 )
@@ -130,6 +120,24 @@ class MaskInput(InputOptions):
     on_bad_file: OnBad = JudgedInput.on_bad_file
     max_bad: float | None = JudgedInput.max_bad
     model: str | None = JudgedInput.model
+
+
+class RegressionOptions(Options):
+    """The columns of a regression: rows with a loss of their own and no logits.
+
+    The task is the rejector's; `task` only says what it is expected to be.
+    """
+
+    target: str | None = rare("The true value.", "COL", "Regression")
+    task: Literal["classification", "regression"] | None = rare(
+        "Check that the rejector is for classification or regression.", "TASK", "Regression"
+    )
+
+    def refuse(self) -> None:
+        """Raise when they were given for a classification."""
+        for name in self.given():
+            if name != "task":
+                raise OptionError(f"--{name}: it is for a regression (rows with a loss of their own and no logits)")
 
 
 def _class_names(text: str) -> tuple[str, ...]:

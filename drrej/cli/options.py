@@ -60,8 +60,18 @@ class Options:
     @classmethod
     def declared(cls) -> dict[str, OptionInfo]:
         """The options by name, those of the bases first."""
-        attributes = [item for base in reversed(cls.__mro__) for item in vars(base).items()]
-        return {name: value for name, value in attributes if isinstance(value, OptionInfo)}
+        options: dict[str, OptionInfo] = {}
+        for base in reversed(cls.__mro__):
+            options |= {name: value for name, value in vars(base).items() if isinstance(value, OptionInfo)}
+        return options
+
+    @classmethod
+    def rarer(cls, *names: str) -> dict[str, OptionInfo]:
+        """Options as ones that are not for everyday use, for a command that has many."""
+        options = {name: copy(cls.declared()[name]) for name in names}
+        for each in options.values():
+            each.hidden = True
+        return options
 
     def not_default(self) -> list[str]:
         """The names of the options that have another value than their default."""
@@ -73,26 +83,20 @@ class Options:
 
     def into(self, kind: type[S], **more: Any) -> S:
         """The options as the library takes them: those that `kind` has fields for, and `more`; None is its default."""
-        same = [name for name in vars(self).keys() & kind.__struct_fields__ if vars(self)[name] is not None]
-        return kind(**{name: vars(self)[name] for name in same} | more)
+        fields = kind.__struct_fields__
+        same = {name: value for name, value in vars(self).items() if name in fields and value is not None}
+        return kind(**same | more)
 
     def check_needs(self, **needs: str) -> None:
         """Raise when an option has a value but the one that it needs does not."""
         there = self.not_default()
-        for name in [name for name, needed in needs.items() if name in there and needed not in there]:
-            raise OptionError(f"{long_flag(name)} requires {long_flag(needs[name])}")
+        for name, needed in needs.items():
+            if name in there and needed not in there:
+                raise OptionError(f"{long_flag(name)} requires {long_flag(needed)}")
 
     def replaced(self, **changes: Any) -> Self:
         """The same group with other values."""
         return type(self)(**{**vars(self), **changes})
-
-
-def rarer(group: type[Options], *names: str) -> dict[str, OptionInfo]:
-    """Options of a group as ones that are not for everyday use, for a command that has many."""
-    options = {name: copy(group.declared()[name]) for name in names}
-    for each in options.values():
-        each.hidden = True
-    return options
 
 
 def grouped(command: Callable[..., None], *more: type[Options]) -> Callable[..., None]:
@@ -143,10 +147,7 @@ class EngineOptions(Options):
 
     jobs: int = rare("Workers on this machine; 0 is all cores.", "N", ENGINE, 0)
     cluster: str | None = rare(
-        "Run on a Dask cluster: tls://HOST:8786 or tcp://HOST:8786.",
-        "ADDRESS",
-        ENGINE,
-        envvar="DASK_SCHEDULER_ADDRESS",
+        "Run on a Dask cluster: tls://HOST:8786 or tcp://HOST:8786.", "ADDRESS", ENGINE, envvar="DASK_SCHEDULER_ADDRESS"
     )
     quiet: bool = flag("Print no progress and no warnings.")
 
@@ -174,7 +175,7 @@ def open_files(stack: ExitStack, paths: Iterable[str | None], force: bool) -> li
     return [stack.enter_context(OutputFile(path, force)) for path in paths if path is not None]
 
 
-def write_files(files: Sequence[OutputFile], contents: Iterable[bytes]) -> None:
+def write_files(files: Sequence[OutputFile], contents: Sequence[bytes]) -> None:
     """Write all of them; then all of them get their names."""
     for file, content in zip(files, contents, strict=True):
         file.write_bytes(content)

@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from drrej.cli.console import FileLog, LogKind, is_terminal, say_notes, warn
 from drrej.cli.input_options import Dumps, MaskInput, names_of, read_rejector, rejector_option
-from drrej.cli.options import (
-    REQUIRED,
-    STREAM,
-    EngineOptions,
-    Options,
-    OutputOptions,
-    flag,
-    open_files,
-    option,
-    rare,
-)
+from drrej.cli.options import REQUIRED, STREAM, EngineOptions, Options, OutputOptions, flag, open_files, option, rare
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:

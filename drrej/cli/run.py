@@ -12,17 +12,7 @@ from msgspec.structs import replace
 from drrej.cli.build import StartOptions, ThresholdFiles, check_table
 from drrej.cli.console import say_notes, warn
 from drrej.cli.input_options import MaskInput, OptionalDumps, check_one_stdin, check_spared, names_of
-from drrej.cli.options import (
-    REQUIRED,
-    EngineOptions,
-    Options,
-    OutputOptions,
-    open_files,
-    option,
-    rare,
-    rare_flag,
-    rarer,
-)
+from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, open_files, option, rare, rare_flag
 from drrej.cli.reject import warn_bad_rows
 from drrej.cli.report_options import REPORT, ReportOptions, finish, gates_of, rows_words, shown, written
 from drrej.cli.rule_options import GUARANTEE, CalibrationOptions, ObjectiveOptions, RuleOptions
@@ -134,7 +124,7 @@ Recipe = Annotated[
     RecipeOptions,
     {
         **dict.fromkeys(("mse", "mae", "group", "clip")),
-        **rarer(RecipeOptions, "risk", "max_missed", "cutoff_by", "loss"),
+        **RecipeOptions.rarer("risk", "max_missed", "cutoff_by", "loss"),
         "calibrator": rare("How scores are calibrated, as in calibrate.", "NAME", show_default="temperature"),
         "confidence": option(
             "Guarantee the target on new rows with probability P; 0 for no guarantee.",
@@ -161,7 +151,7 @@ def run(
     files: RunFiles,
     recipe: Recipe,
     report: RunReport,
-    input: Annotated[MaskInput, rarer(MaskInput, "keep", "on_bad_row", "score")],
+    input: Annotated[MaskInput, MaskInput.rarer("keep", "on_bad_row", "score")],
     engine: EngineOptions,
     dumps: OptionalDumps = None,
 ) -> None:
