@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 from types import FrameType
-from typing import Any, Never, get_args
+from typing import Any, Never, get_args, get_origin
 
 import typer
 from typer.core import TyperCommand, TyperGroup, TyperOption
@@ -108,11 +108,12 @@ def take_plain_values(parameter: Any) -> None:
     def process_value(context: Any, value: Any) -> Any:
         if isinstance(value, str) and kind in _NUMBERS and _NUMBERS[kind].fullmatch(value):
             value = kind(value)
-        absent, many = value is None and not parameter.required, kind == list[str] and isinstance(value, list | tuple)
-        if not (absent or type(value) is kind or value in get_args(kind) or (many and value)):
+        absent = value is None and not parameter.required
+        texts = kind == list[str] and isinstance(value, list | tuple) and set(map(type, value)) == {str}
+        if not (absent or texts or type(value) is kind or value in get_args(kind)):
             return process(context, value)
-        if absent and parameter.multiple:
-            value = ()
+        if get_origin(kind) is list:
+            value = list(value) if texts else ()
         return value if parameter.callback is None else parameter.callback(context, parameter, value)
 
     if kind is not None and os.environ.get("DRREJ_TYPER_VALUES", "0") == "0":  # older versions have no descriptor
@@ -124,11 +125,12 @@ class Command(TyperCommand):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.rare: list[TyperOption] = []
         for each in self.params:
             take_plain_values(each)
-        self.rare = [each for each in self.params if isinstance(each, TyperOption) and each.hidden]
-        for each in self.rare:
-            each.hidden = False  # shells complete them
+            if isinstance(each, TyperOption) and each.hidden:
+                self.rare.append(each)
+                each.hidden = False  # shells complete them
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Turn the words after the command's name into the values of its parameters."""

@@ -8,16 +8,20 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
 
 from drrej.cli.console import in_flags, say_notes, show, warn
-from drrej.cli.input_options import Dumps, JudgedInput, StepInput, check_spared, read_rejector, rejector_option
-from drrej.cli.options import REQUIRED, STREAM, EngineOptions, Options, OutputOptions, changed, open_files, rare
+from drrej.cli.input_options import Dumps, JudgedInput, RegressionOptions, check_spared, read_rejector, rejector_option
+from drrej.cli.options import REQUIRED, STREAM, EngineOptions, Options, OutputOptions, open_files, rare
 from drrej.cli.report_options import own_ending, written
-from drrej.cli.rule_options import CalibrationOptions, ObjectiveOptions, Precision, RegressionOptions, RuleOptions
+from drrej.cli.rule_options import CalibrationOptions, ObjectiveOptions, Precision, RuleOptions
 from drrej.data.problems import redacted
 from drrej.errors import OptionError, printable
 
 if TYPE_CHECKING:
     from drrej.documents.rejector import Rejector
     from drrej.pipeline.source import Source
+
+
+StepInput = Annotated[JudgedInput, {"on_unknown_label": None}]
+"""How a dump is read that a rejector is made of."""
 
 
 def calibrate(
@@ -83,7 +87,7 @@ def fit(
     start: StartOptions,
     output: OutputOptions,
     objective: ObjectiveOptions,
-    regression: Annotated[RegressionOptions, changed("task")],
+    regression: Annotated[RegressionOptions, {"task": None}],
     input: StepInput,
     engine: EngineOptions,
 ) -> None:

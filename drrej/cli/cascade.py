@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from drrej.cli.console import in_flags, say_notes, show
 from drrej.cli.input_options import InputOptions, check_one_stdin
-from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, changed, open_files, option, rare
+from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, open_files, option, rare
 from drrej.cli.rule_options import CalibrationOptions, Calibrator, LossOfScores
 from drrej.errors import OptionError
 
@@ -37,7 +37,7 @@ class StageOptions(Options):
     format: Literal["text", "json"] = option("Format of standard output.", default="text")
 
 
-def cascade(stages: StageOptions, input: Annotated[InputOptions, changed("join_on")], engine: EngineOptions) -> None:
+def cascade(stages: StageOptions, input: Annotated[InputOptions, {"join_on": None}], engine: EngineOptions) -> None:
     """Combine a cheap and an expensive model at the lowest cost that keeps an accuracy.
 
     Stages are asked in the order given, with labelled dumps of the same rows.

@@ -177,9 +177,12 @@ def _files(named: str | None) -> dict[Path, bool]:
     folders: list[Path] = []
     with suppress(OSError):  # this one was removed
         folders = [Path.cwd(), *Path.cwd().parents]
-    places = (folder / name for folder in folders for name in (FILE, PYPROJECT) if (folder / name).is_file())
-    own = (path for path in places if path.name == FILE or b"tool.drrej" in _bytes(path))
-    files = dict.fromkeys(itertools.islice(own, 1), True)  # the nearest
+    files: dict[Path, bool] = {}
+    for folder, name in itertools.product(folders, (FILE, PYPROJECT)):
+        path = folder / name
+        if path.is_file() and (name == FILE or b"tool.drrej" in _bytes(path)):
+            files[path] = True  # the nearest
+            break
     if named is None:
         return files
     same = os.path.exists(named) and any(path.samefile(named) for path in files)

@@ -114,16 +114,11 @@ def say_notes(first: Source, quiet: bool, floor: float | None = None, others: Se
         if notes.left_out:
             where = "" if source.options.labels_from is None else f" in {source.options.labels_from}"
             lines.append((f"{notes.left_out} rows without a label{where} were left out", "note"))
-        warned = [problem.message(done) for problem in source.passed.all()]
+        warned = [problem.message(done) for problem in source.passed.values()]
         warned += [f"{reason}; the file is left out" for reason in source.bad_files.values()]
         lines += [(words, "warning") for words in (*warned, *source.cautions)]
     for words, kind in dict.fromkeys(lines):
         complain(words, kind)
-
-
-def progress(quiet: bool) -> Progress:
-    """A progress bar on a terminal, nothing elsewhere."""
-    return Progress() if quiet or not is_terminal(sys.stderr) else Bar()
 
 
 class Bar(Progress):

@@ -6,10 +6,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from drrej.cli.console import long_flag, say_notes
-from drrej.cli.input_options import Dumps, JudgedInput, check_spared, read_rejector, rejector_option
+from drrej.cli.input_options import Dumps, JudgedInput, RegressionOptions, check_spared, read_rejector, rejector_option
 from drrej.cli.options import REQUIRED, STREAM, EngineOptions, OutputOptions, flag, open_files, option, write_files
 from drrej.cli.report_options import ReportOptions, finish, format_of, gates_of, rows_words, shown, written
-from drrej.cli.rule_options import RegressionOptions
 from drrej.errors import OptionError
 from drrej.report import TextFormat
 
@@ -83,7 +82,7 @@ def evaluate(
             made = evaluate_regression(
                 source, document, input.prediction, regression.target, gates, report.on_unseen_group
             )
-        write_files(places, (render(made, kind) for kind in kinds))
+        write_files(places, [render(made, kind) for kind in kinds])
     say_notes(source, engine.quiet, document.floor)
     if STREAM in paths:
         return finish(made, None, engine.quiet)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from drrej.cli.options import READING, STREAM, Options, changed, option, rare, rare_flag
+from drrej.cli.options import READING, STREAM, Options, option, rare, rare_flag
 from drrej.errors import OptionError, RejectorError
 
 if TYPE_CHECKING:
@@ -80,13 +80,6 @@ class InputOptions(Options):
         return source
 
 
-class LayoutInput(InputOptions):
-    """How dumps and logs of lm-evaluation-harness are read."""
-
-    filter: str | None = rare("Which filter of a log of lm-evaluation-harness to read.", "NAME", READING)
-    per_length: bool = rare_flag("Divide log-likelihoods of choices by their length in characters.", panel=READING)
-
-
 class JudgedInput(InputOptions):
     """How a dump is read whose labels are compared with predictions, and how bad rows and files are handled."""
 
@@ -109,13 +102,10 @@ class JudgedInput(InputOptions):
     )
 
 
-StepInput = Annotated[JudgedInput, changed("on_unknown_label")]
-"""How a dump is read that a rejector is made of."""
-
 _unlabelled = rare(
     "How to handle rows without a label; skip ignores them in the risk only.", panel=READING, show_default="error"
 )
-BatchInput = Annotated[JudgedInput, changed("model", on_missing_label=_unlabelled)]
+BatchInput = Annotated[JudgedInput, {"model": None, "on_missing_label": _unlabelled}]
 """How the dump of a batch is read that is monitored: rows without a label count for all but the risk."""
 
 
@@ -130,6 +120,24 @@ class MaskInput(InputOptions):
     on_bad_file: OnBad = JudgedInput.on_bad_file
     max_bad: float | None = JudgedInput.max_bad
     model: str | None = JudgedInput.model
+
+
+class RegressionOptions(Options):
+    """The columns of a regression: rows with a loss of their own and no logits.
+
+    The task is the rejector's; `task` only says what it is expected to be.
+    """
+
+    target: str | None = rare("The true value.", "COL", "Regression")
+    task: Literal["classification", "regression"] | None = rare(
+        "Check that the rejector is for classification or regression.", "TASK", "Regression"
+    )
+
+    def refuse(self) -> None:
+        """Raise when they were given for a classification."""
+        for name in self.given():
+            if name != "task":
+                raise OptionError(f"--{name}: it is for a regression (rows with a loss of their own and no logits)")
 
 
 def _class_names(text: str) -> tuple[str, ...]:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from drrej.cli.console import as_flags, in_flags, show
-from drrej.cli.input_options import Dumps, LayoutInput
-from drrej.cli.options import REQUIRED, STREAM, EngineOptions, OutputOptions, changed, output_option
+from drrej.cli.input_options import Dumps, InputOptions
+from drrej.cli.options import READING, REQUIRED, STREAM, EngineOptions, OutputOptions, output_option, rare, rare_flag
 from drrej.data.problems import redacted
 from drrej.errors import OptionError, printable
 
@@ -21,6 +21,13 @@ if TYPE_CHECKING:
     from drrej.pipeline.source import Source
 
 _MOST_COLUMNS = 12
+
+
+class LayoutInput(InputOptions):
+    """How dumps and logs of lm-evaluation-harness are read."""
+
+    filter: str | None = rare("Which filter of a log of lm-evaluation-harness to read.", "NAME", READING)
+    per_length: bool = rare_flag("Divide log-likelihoods of choices by their length in characters.", panel=READING)
 
 
 def inspect(
@@ -42,7 +49,7 @@ def inspect(
         show(describe(path, input.source([path], workers)) + "\n")
 
 
-ParquetOutput = Annotated[OutputOptions, changed(output=output_option(default=REQUIRED))]
+ParquetOutput = Annotated[OutputOptions, {"output": output_option(default=REQUIRED)}]
 
 
 def convert(dumps: Dumps, output: ParquetOutput, input: LayoutInput, engine: EngineOptions) -> None:

@@ -7,6 +7,7 @@ an option is the name of its attribute. Help texts have no square brackets: rich
 from __future__ import annotations
 
 import inspect
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from copy import copy
@@ -16,11 +17,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeVar, get_type_hints
 from msgspec import Struct
 from typer.models import OptionInfo
 
-from drrej.cli.console import long_flag, progress, warn
+from drrej.cli.console import Bar, is_terminal, long_flag, warn
+from drrej.engines import Progress
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
-    from drrej.engines import Progress
     from drrej.engines.protocol import Engine
     from drrej.outputs.destinations import OutputFile
 
@@ -59,8 +60,18 @@ class Options:
     @classmethod
     def declared(cls) -> dict[str, OptionInfo]:
         """The options by name, those of the bases first."""
-        attributes = [item for base in reversed(cls.__mro__) for item in vars(base).items()]
-        return {name: value for name, value in attributes if isinstance(value, OptionInfo)}
+        options: dict[str, OptionInfo] = {}
+        for base in reversed(cls.__mro__):
+            options |= {name: value for name, value in vars(base).items() if isinstance(value, OptionInfo)}
+        return options
+
+    @classmethod
+    def rarer(cls, *names: str) -> dict[str, OptionInfo]:
+        """Options as ones that are not for everyday use, for a command that has many."""
+        options = {name: copy(cls.declared()[name]) for name in names}
+        for each in options.values():
+            each.hidden = True
+        return options
 
     def not_default(self) -> list[str]:
         """The names of the options that have another value than their default."""
@@ -72,35 +83,28 @@ class Options:
 
     def into(self, kind: type[S], **more: Any) -> S:
         """The options as the library takes them: those that `kind` has fields for, and `more`; None is its default."""
-        same = [name for name in vars(self).keys() & kind.__struct_fields__ if vars(self)[name] is not None]
-        return kind(**{name: vars(self)[name] for name in same} | more)
+        fields = kind.__struct_fields__
+        same = {name: value for name, value in vars(self).items() if name in fields and value is not None}
+        return kind(**same | more)
 
     def check_needs(self, **needs: str) -> None:
         """Raise when an option has a value but the one that it needs does not."""
         there = self.not_default()
-        for name in [name for name, needed in needs.items() if name in there and needed not in there]:
-            raise OptionError(f"{long_flag(name)} requires {long_flag(needs[name])}")
+        for name, needed in needs.items():
+            if name in there and needed not in there:
+                raise OptionError(f"{long_flag(name)} requires {long_flag(needed)}")
 
     def replaced(self, **changes: Any) -> Self:
         """The same group with other values."""
         return type(self)(**{**vars(self), **changes})
 
 
-def changed(*left_out: str, **declared: Any) -> dict[str, Any]:
-    """What a command changes in a group, in `Annotated[GROUP, ...]`: options that it lacks, or declares anew."""
-    return {**dict.fromkeys(left_out), **declared}
-
-
-def rarer(group: type[Options], *names: str) -> dict[str, OptionInfo]:
-    """Options of a group as ones that are not for everyday use, for a command that has many."""
-    options = {name: copy(group.declared()[name]) for name in names}
-    for each in options.values():
-        each.hidden = True
-    return options
-
-
 def grouped(command: Callable[..., None], *more: type[Options]) -> Callable[..., None]:
-    """A command with the options of its groups in place of the groups, and of `more` groups, which only call back."""
+    """A command with the options of its groups in place of the groups, and of `more` groups, which only call back.
+
+    `Annotated[GROUP, {...}]` says what the command changes in a group: options that it declares anew, or None for those
+    that it lacks.
+    """
     own = inspect.signature(command, eval_str=True).parameters
     kinds = {name: each.annotation for name, each in own.items()} | {group.__name__: group for group in more}
     groups: dict[str, tuple[type[Options], list[str]]] = {}
@@ -143,10 +147,7 @@ class EngineOptions(Options):
 
     jobs: int = rare("Workers on this machine; 0 is all cores.", "N", ENGINE, 0)
     cluster: str | None = rare(
-        "Run on a Dask cluster: tls://HOST:8786 or tcp://HOST:8786.",
-        "ADDRESS",
-        ENGINE,
-        envvar="DASK_SCHEDULER_ADDRESS",
+        "Run on a Dask cluster: tls://HOST:8786 or tcp://HOST:8786.", "ADDRESS", ENGINE, envvar="DASK_SCHEDULER_ADDRESS"
     )
     quiet: bool = flag("Print no progress and no warnings.")
 
@@ -154,7 +155,7 @@ class EngineOptions(Options):
         """What runs the passes: this machine, or a cluster; `log` is told how far they are."""
         if self.jobs < 0:
             raise OptionError(f"--jobs {self.jobs}: it must be 0 (all cores) or more")
-        shown = log or progress(self.quiet)
+        shown = log or (Progress() if self.quiet or not is_terminal(sys.stderr) else Bar())
         if self.cluster is None:
             from drrej.engines.local import LocalEngine
 
@@ -174,7 +175,7 @@ def open_files(stack: ExitStack, paths: Iterable[str | None], force: bool) -> li
     return [stack.enter_context(OutputFile(path, force)) for path in paths if path is not None]
 
 
-def write_files(files: Sequence[OutputFile], contents: Iterable[bytes]) -> None:
+def write_files(files: Sequence[OutputFile], contents: Sequence[bytes]) -> None:
     """Write all of them; then all of them get their names."""
     for file, content in zip(files, contents, strict=True):
         file.write_bytes(content)

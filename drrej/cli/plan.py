@@ -45,10 +45,9 @@ class PlanOptions(Options):
         """What is to be promised."""
         from drrej.core.thresholds import one_rule
 
-        targets: dict[str, Any] = {
-            name: by_class(name, getattr(self, name)) for name in ("accuracy", "risk", "max_missed")
-        }
-        targets |= {"overall_risk": self.overall_risk}
+        names = ("accuracy", "risk", "max_missed")
+        targets: dict[str, Any] = {name: by_class(name, getattr(self, name)) for name in names}
+        targets["overall_risk"] = self.overall_risk
         if not any(targets.values()):
             return None
         alone = one_rule(targets, confidence=self.confidence)
@@ -92,7 +91,7 @@ def plan(options: PlanOptions, input: InputOptions, engine: EngineOptions, dumps
         else:
             coverage = COVERAGE if options.coverage is None else options.coverage
             found = step(risk, options.confidence, coverage, power, options.error or None)
-        write_files(places, (_rendered(found, kind) for kind in kinds))
+        write_files(places, [_rendered(found, kind) for kind in kinds])
     if STREAM not in paths:
         show(_rendered(found, options.format).decode())
 

@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from drrej.cli.console import FileLog, LogKind, is_terminal, say_notes, warn
 from drrej.cli.input_options import Dumps, MaskInput, names_of, read_rejector, rejector_option
-from drrej.cli.options import (
-    REQUIRED,
-    STREAM,
-    EngineOptions,
-    Options,
-    OutputOptions,
-    changed,
-    flag,
-    open_files,
-    option,
-    rare,
-)
+from drrej.cli.options import REQUIRED, STREAM, EngineOptions, Options, OutputOptions, flag, open_files, option, rare
 from drrej.errors import OptionError
 
 if TYPE_CHECKING:
@@ -54,7 +43,7 @@ class MaskOutput(Options):
     )
 
 
-LabelsLeftOut = Annotated[MaskInput, changed("labels_from", "on_missing_label", "join_on")]
+LabelsLeftOut = Annotated[MaskInput, dict.fromkeys(("labels_from", "on_missing_label", "join_on"))]
 
 
 def reject(dumps: Dumps, output: MaskOutput, input: LabelsLeftOut, engine: EngineOptions) -> None:

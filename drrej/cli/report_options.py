@@ -99,7 +99,7 @@ class ReportOptions(Options):
             labels=not (self.no_labels or self.audited),
             baseline=None if self.baseline is None else read_baseline(self.baseline),
             baseline_dump=None,  # it is opened later
-            pictures=any(kind in DRAWN for kind in kinds),
+            pictures=not set(kinds).isdisjoint(DRAWN),
             examples=examples,
             model=None if rejector == STREAM else rejector.rsplit("/", 1)[-1],
         )
@@ -187,8 +187,8 @@ def written(paths: Sequence[str], rejector: str | None, dumps: Sequence[str] = (
     """The lines that name the files that were written and the next command; new rows come as the `dumps` did."""
     lines = [("Wrote", redacted("  ".join(paths)))] if paths else []
     if rejector is not None:
-        new, mask = (f"{name}{own_ending(dumps)}" for name in ("NEW", "mask"))
-        lines.append(("Next", redacted(f"drrej reject {new} -r {shlex.quote(rejector)} -o {mask}")))
+        ending = own_ending(dumps)
+        lines.append(("Next", redacted(f"drrej reject NEW{ending} -r {shlex.quote(rejector)} -o mask{ending}")))
     return lines
 
 

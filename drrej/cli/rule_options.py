@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from drrej.pipeline.fit import RatioOptions
 
 RULE, GUARANTEE = "Rule: one, or several promises", "Guarantee and groups"
-OBJECTIVE, REGRESSION = "Loss and divergence", "Regression"
+OBJECTIVE = "Loss and divergence"
 
 Calibrator = Literal["temperature", "vector", "beta", "logistic", "isotonic", "auto"]
 Precision = Literal["auto", "float64"]
@@ -96,23 +96,6 @@ class ObjectiveOptions(Options):
         elif self.loss_column is not None:
             loss = ColumnLoss(self.loss_column)
         return RatioOptions(alpha, 1.0 if self.lam is None else self.lam, loss)
-
-
-class RegressionOptions(Options):
-    """The columns of a regression: rows with a loss of their own and no logits.
-
-    The task is the rejector's; `task` only says what it is expected to be.
-    """
-
-    target: str | None = rare("The true value.", "COL", REGRESSION)
-    task: Literal["classification", "regression"] | None = rare(
-        "Check that the rejector is for classification or regression.", "TASK", REGRESSION
-    )
-
-    def refuse(self) -> None:
-        """Raise when they were given for a classification."""
-        for name in [name for name in self.given() if name != "task"]:
-            raise OptionError(f"--{name}: it is for a regression (rows with a loss of their own and no logits)")
 
 
 def by_class(name: str, texts: Sequence[str] | float | None) -> dict[str, float] | None:

@@ -12,18 +12,7 @@ from msgspec.structs import replace
 from drrej.cli.build import StartOptions, ThresholdFiles, check_table
 from drrej.cli.console import say_notes, warn
 from drrej.cli.input_options import MaskInput, OptionalDumps, check_one_stdin, check_spared, names_of
-from drrej.cli.options import (
-    REQUIRED,
-    EngineOptions,
-    Options,
-    OutputOptions,
-    changed,
-    open_files,
-    option,
-    rare,
-    rare_flag,
-    rarer,
-)
+from drrej.cli.options import REQUIRED, EngineOptions, Options, OutputOptions, open_files, option, rare, rare_flag
 from drrej.cli.reject import warn_bad_rows
 from drrej.cli.report_options import REPORT, ReportOptions, finish, gates_of, rows_words, shown, written
 from drrej.cli.rule_options import GUARANTEE, CalibrationOptions, ObjectiveOptions, RuleOptions
@@ -133,26 +122,28 @@ class RecipeOptions(CalibrationOptions, ObjectiveOptions, RuleOptions):
 
 Recipe = Annotated[
     RecipeOptions,
-    changed(
-        *("mse", "mae", "group", "clip"),
-        **rarer(RecipeOptions, "risk", "max_missed", "cutoff_by", "loss"),
-        calibrator=rare("How scores are calibrated, as in calibrate.", "NAME", show_default="temperature"),
-        confidence=option(
+    {
+        **dict.fromkeys(("mse", "mae", "group", "clip")),
+        **RecipeOptions.rarer("risk", "max_missed", "cutoff_by", "loss"),
+        "calibrator": rare("How scores are calibrated, as in calibrate.", "NAME", show_default="temperature"),
+        "confidence": option(
             "Guarantee the target on new rows with probability P; 0 for no guarantee.",
             "P",
             GUARANTEE,
             show_default="0.95 on fresh rows, if there are enough",
         ),
-    ),
+    },
 ]
 """The rule is a guarantee where rows are fresh, unless something else is said."""
 
 RunReport = Annotated[
     ReportOptions,
-    changed(
-        *("no_labels", "audited", "examples", "ood", "ood_cost", "on_unseen_group", "group"),
-        report_by=rare("Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"),
-    ),
+    {
+        **dict.fromkeys(("no_labels", "audited", "examples", "ood", "ood_cost", "on_unseen_group", "group")),
+        "report_by": rare(
+            "Also report by a column, 'prediction' or 'label'.", "COL", REPORT, show_default="--cutoff-by"
+        ),
+    },
 ]
 
 
@@ -160,7 +151,7 @@ def run(
     files: RunFiles,
     recipe: Recipe,
     report: RunReport,
-    input: Annotated[MaskInput, changed(**rarer(MaskInput, "keep", "on_bad_row", "score"))],
+    input: Annotated[MaskInput, MaskInput.rarer("keep", "on_bad_row", "score")],
     engine: EngineOptions,
     dumps: OptionalDumps = None,
 ) -> None:

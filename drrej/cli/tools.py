@@ -101,7 +101,7 @@ def compare(
     differences = {name: difference_from(read[name], read[first]) for name in others}
     with ExitStack() as stack:
         places = open_files(stack, output or [], force)
-        write_files(places, (render_comparison(read, differences, kinds[path][1:]) for path in output or []))
+        write_files(places, [render_comparison(read, differences, kinds[path][1:]) for path in output or []])
     show(render_comparison(read, differences, "txt").decode())
 
 

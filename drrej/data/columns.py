@@ -63,10 +63,7 @@ def storage_type(data_type: pa.DataType) -> pa.DataType:
 
 def is_list(data_type: pa.DataType) -> bool:
     """Whether a column holds a list per row."""
-    data_type = storage_type(data_type)
-    return bool(
-        pa.types.is_list(data_type) or pa.types.is_large_list(data_type) or pa.types.is_fixed_size_list(data_type)
-    )
+    return isinstance(storage_type(data_type), pa.ListType | pa.LargeListType | pa.FixedSizeListType)
 
 
 def list_layout(data_type: pa.DataType, typed: bool = True) -> Layout | None:
@@ -102,7 +99,7 @@ def find_logits(schema: pa.Schema, wanted: DumpOptions, where: str, typed: bool 
 
 def check_repeated(names: Sequence[str], where: str) -> None:
     """Raise where two columns have one name."""
-    repeated = sorted(name for name, count in Counter(names).items() if count > 1)
+    repeated = sorted(Counter(names) - Counter(set(names)))
     if repeated:
         raise DumpError(f"{where}: column '{repeated[0]}' occurs twice; rename one of them")
 

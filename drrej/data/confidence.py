@@ -44,7 +44,7 @@ _PAIRS = (
 )
 """What says that a row was right, and that it was wrong, in any case of the letters."""
 _WORDS = WORDS[1:]
-_RIGHT, _WRONG = (frozenset(words) for words in zip(*_PAIRS, strict=True))
+_RIGHT, _WRONG = map(frozenset, zip(*_PAIRS, strict=True))
 
 _DROP = "drop or fix these rows"
 RIGHT, WRONG = 0, 1

@@ -258,8 +258,10 @@ class Dump(Struct, frozen=True):
     @property
     def id_name(self) -> str | None:
         """The column that tells rows apart that bring scores of any kind."""
-        known = (name for name in ID_NAMES if name in self.schema.names) if self.input == "scores" else ()
-        return next((name for name in known if not pa.types.is_nested(self.schema.field(name).type)), None)
+        for name in ID_NAMES if self.input == "scores" else ():
+            if name in self.schema.names and not pa.types.is_nested(self.schema.field(name).type):
+                return name
+        return None
 
     @property
     def labels_file(self) -> str | None:

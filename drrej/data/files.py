@@ -193,6 +193,8 @@ BLOCK = 4 << 20
 
 LONGEST_ROW = 256 << 20
 COMPRESSIONS = {".gz": "gzip", ".zst": "zstd"}
+IN_MEMORY = "\0memory"
+"""The ending of what stands for a table of this process; no path ends so."""
 _known: dict[tuple[object, ...], FileInfo] = {}
 """What was found in files: a command may open a dump several times."""
 
@@ -236,14 +238,13 @@ class Request(Struct, frozen=True):
 
 
 class Format(NamedTuple):
-    """A file format: what messages call it, how names of such files end, and how they are read.
+    """A file format: what messages call it, and how such files are read.
 
     `look` tells what is in a file; missing, foreign and damaged ones are DumpErrors. `batches` are the rows of a row
     group in order, which is what one worker reads at a time; columns that the file does not have are left out.
     """
 
     name: str
-    endings: tuple[str, ...]
     look: Callable[[DumpFile], FileInfo]
     batches: Callable[[Request], Iterator[pa.RecordBatch]]
 
@@ -312,24 +313,22 @@ def looked_at(file: DumpFile, format: str, look: Callable[[Identity], FileInfo])
             raise DumpError(f"{file.name}: the file was changed while it was being read; wait until it is complete")
     except READ_ERRORS as error:
         check_unchanged(file)
-        raise unreadable(file, format, error) from None
+        raise damaged(file, error, format) from None
     _known[key] = info
     return info
 
 
-def unreadable(file: DumpFile, format: str, error: Exception) -> BadFileError:
-    """The error of a file that is not of its format; raises if it is not the file's fault."""
-    _check_shortage(file.name, error)
-    return BadFileError.of(
-        file.name, f"{file.name}: not a readable {format} file ({one_line(error)}); is it complete, and is it {format}?"
-    )
+def damaged(file: DumpFile, error: Exception, format: str | None = None) -> BadFileError:
+    """The error of a file that cannot be read to its end; raises if it is not the file's fault.
 
-
-def damaged(file: DumpFile, error: Exception) -> BadFileError:
-    """The error of a file that cannot be read to its end; raises if it is not the file's fault."""
+    With a `format`, it cannot even be told what the file holds: it may be of another one.
+    """
     _check_shortage(file.name, error)
-    message = f"{file.name}: cannot be read to the end ({one_line(error)}); is it complete? write it again"
-    return BadFileError.of(file.name, message)
+    reason = one_line(error)
+    what = f"cannot be read to the end ({reason}); is it complete? write it again"
+    if format is not None:
+        what = f"not a readable {format} file ({reason}); is it complete, and is it {format}?"
+    return BadFileError.of(file.name, f"{file.name}: {what}")
 
 
 @contextlib.contextmanager

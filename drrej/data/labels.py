@@ -187,9 +187,7 @@ def value_type(data_type: pa.DataType) -> pa.DataType:
 
 def is_text(data_type: pa.DataType) -> bool:
     """Whether a column holds text."""
-    return bool(
-        pa.types.is_string(data_type) or pa.types.is_large_string(data_type) or pa.types.is_string_view(data_type)
-    )
+    return data_type in (pa.string(), pa.large_string(), pa.string_view())
 
 
 def without_blanks(array: pa.Array) -> pa.Array:

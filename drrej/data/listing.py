@@ -10,6 +10,7 @@ import os
 import shutil
 import stat
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import PurePosixPath
 from typing import IO
@@ -41,8 +42,9 @@ def find_parts(arguments: Sequence[str], spools: Spools | None = None) -> list[D
         raise DumpError("no predictions file given; name a file or a directory of them")
     spools = {} if spools is None else spools
     found: dict[tuple[str | int, ...], DumpFile] = {}
-    for part in (part for argument in arguments for part in _find(local_path(argument), spools)):
-        found.setdefault(_place(part), part)
+    for argument in arguments:
+        for part in _find(local_path(argument), spools):
+            found.setdefault(_place(part), part)
     return list(found.values())
 
 
@@ -74,7 +76,7 @@ def _find(argument: str, spools: Spools, named: bool = True) -> list[DumpFile]:
         files = [(os.path.relpath(path, argument), os.path.join(os.getcwd(), path), path) for path in paths]
         return _of_one_format(argument, files)
     if not os.path.lexists(argument):
-        return [_below(argument, part) for match in _matches(argument) for part in _find(match, spools, named=False)]
+        return _of_pattern(argument, spools)
     try:
         if named and not stat.S_ISREG(os.stat(argument).st_mode):  # a FIFO or <(...): most formats need to seek
             with open(argument, "rb") as stream:
@@ -90,16 +92,11 @@ def _find(argument: str, spools: Spools, named: bool = True) -> list[DumpFile]:
         return [replace(part, ending=ending_of(stream.read(HEAD)) or "")]
 
 
-def _below(pattern: str, part: DumpFile) -> DumpFile:
-    """A part that a glob has found: its relative path begins where the pattern does, but for folders of columns."""
-    fixed = itertools.takewhile(lambda piece: not glob.has_magic(piece), pattern.split("/")[:-1])
-    start = os.path.join(os.getcwd(), *fixed) if not pattern.startswith("/") else "/" + os.path.join(*fixed, "")
-    below = _mask_name(os.path.relpath(part.path, start).replace(os.sep, "/"))
-    return part if below.startswith("../") else replace(part, mask_path=max(below, part.mask_path, key=len))
+def _of_pattern(pattern: str, spools: Spools) -> list[DumpFile]:
+    """The files that a glob names; hidden ones only if the pattern spells the underscore or dot.
 
-
-def _matches(pattern: str) -> list[str]:
-    """The files that a glob names; hidden ones only if the pattern spells the underscore or dot."""
+    Their masks have the paths below the folder where the pattern begins, but for folders of columns.
+    """
     if not glob.has_magic(pattern):
         raise DumpError(f"{pattern}: no such file or directory")
     matches = sorted(_globbed(pattern))
@@ -107,7 +104,14 @@ def _matches(pattern: str) -> list[str]:
         matches = [match for match in matches if not _hidden(os.path.basename(match))]
     if not matches:
         raise DumpError(f"{pattern}: the pattern matches no file")
-    return matches
+    fixed = itertools.takewhile(lambda piece: not glob.has_magic(piece), pattern.split("/")[:-1])
+    start = os.path.join(os.getcwd(), *fixed) if not pattern.startswith("/") else "/" + os.path.join(*fixed, "")
+    found = []
+    for part in itertools.chain.from_iterable(_find(match, spools, named=False) for match in matches):
+        below = _mask_name(os.path.relpath(part.path, start).replace(os.sep, "/"))
+        own = part.mask_path if below.startswith("../") else max(below, part.mask_path, key=len)
+        found.append(replace(part, mask_path=own))
+    return found
 
 
 def _globbed(pattern: str) -> list[str]:
@@ -178,9 +182,11 @@ def _of_one_format(directory: str, files: Sequence[tuple[str, str, str]], uri: s
 
 
 def _mask_name(relative: str) -> str:
-    """The path of a file's mask in a directory of masks."""
-    ending = max((ending for ending in ENDINGS if relative.lower().endswith(ending)), key=len, default="")
-    return relative if ending in ("", ".parquet") else relative[: -len(ending)] + ".parquet"
+    """The path of a file's mask in a directory of masks: parquet, whatever the file is."""
+    if relative.endswith(".parquet"):
+        return relative
+    others = (ending for ending in ENDINGS if ending != ".parquet" and relative.lower().endswith(ending))
+    return relative[: len(relative) - len(max(others, key=len, default=""))] + ".parquet"
 
 
 def _hidden(name: str) -> bool:
@@ -189,28 +195,36 @@ def _hidden(name: str) -> bool:
 
 def _hive(path: str) -> tuple[tuple[str, str | None], ...]:
     """key=value folders of a path."""
-    folders = path.replace(os.sep, "/").split("/")[:-1]
-    pairs = (folder.split("=", 1) for folder in folders if "=" in folder)
-    return tuple((unquote(key), None if value == _HIVE_NULL else unquote(value)) for key, value in pairs)
+    columns = []
+    for folder in path.replace(os.sep, "/").split("/")[:-1]:
+        key, equals, value = folder.partition("=")
+        if equals:
+            columns.append((unquote(key), None if value == _HIVE_NULL else unquote(value)))
+    return tuple(columns)
 
 
 def _from_hive(path: str) -> str:
     """The name of a file, with the folders before it from the first on that spells a column."""
     pieces = os.path.normpath(path).replace(os.sep, "/").split("/")
-    first = next((i for i, piece in enumerate(pieces[:-1]) if "=" in piece), len(pieces) - 1)
-    return "/".join(pieces[first:])
+    while len(pieces) > 1 and "=" not in pieces[0]:
+        del pieces[0]
+    return "/".join(pieces)
 
 
-def distinct(parts: Sequence[DumpFile]) -> tuple[DumpFile, ...]:
-    """The same parts with relative paths that differ: where two are equal, all begin at the folder they share."""
-    if len({part.mask_path for part in parts}) == len(parts):
-        return tuple(parts)
-    paths = [os.path.normpath(part.path) for part in parts]
-    if len({part.uri is None for part in parts}) > 1 or len(set(paths)) < len(paths):
-        return tuple(parts)
-    shared = os.path.commonpath([os.path.dirname(path) for path in paths])
-    relative = [_mask_name(os.path.relpath(path, shared).replace(os.sep, "/")) for path in paths]
-    return tuple(replace(part, mask_path=path) for part, path in zip(parts, relative, strict=True))
+def distinct(parts: Sequence[DumpFile], target: str) -> tuple[DumpFile, ...]:
+    """The same parts with masks that have paths of their own: where two are equal, all begin at the folder they share.
+
+    Raises when two parts would still have their masks in one place of the `target`.
+    """
+    masks, paths = [part.mask_path for part in parts], [os.path.normpath(part.path) for part in parts]
+    alike = len({part.uri is None for part in parts}) == 1 and len(set(paths)) == len(paths)
+    if len(set(masks)) < len(masks) and alike:
+        shared = os.path.commonpath([os.path.dirname(path) for path in paths])
+        masks = [_mask_name(os.path.relpath(path, shared).replace(os.sep, "/")) for path in paths]
+    name, times = Counter(masks).most_common(1)[0]
+    if times > 1:
+        raise DumpError(f"{target}: two input files would both be written to {name}; give them one by one")
+    return tuple(replace(part, mask_path=path) for part, path in zip(parts, masks, strict=True))
 
 
 def _spooled(stream: IO[bytes], name: str) -> DumpFile:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -14,34 +15,24 @@ _SHAPE = "K rows (true classes) of K numbers (actions), with or without class na
 
 def read_cost_matrix(path: str, names: Sequence[str] | None = None) -> tuple[tuple[float, ...], ...]:
     """Read a matrix. Where it has class names and `names` are known, it is put in their order."""
-
-    def refused(what: str) -> OptionError:
-        return OptionError(f"`cost_matrix={path}`: {what}")
-
-    def number(cell: str) -> float:
-        if not _is_number(cell):
-            raise refused(f"'{shown(cell)}' is not a number; expected: {_SHAPE}")
-        value = float(cell)
-        if not (math.isfinite(value) and value >= 0):
-            raise refused(f"a cost of {value:g}; costs are finite and not negative")
-        return value
+    where = f"`cost_matrix={path}`"
 
     def order(found: list[str] | None, known: Sequence[str] | None) -> list[int]:
         if found is None or known is None:
             return list(range(len(values)))
         if len(set(found)) < len(found):
-            raise refused("it names a class twice")
+            raise OptionError(f"{where}: it names a class twice")
         if sorted(found) != sorted(known):
-            raise refused(f"its names are not those of the classes ({', '.join(known)})")
+            raise OptionError(f"{where}: its names are not those of the classes ({', '.join(known)})")
         return [found.index(name) for name in known]
 
     try:
         with open(path, encoding="utf-8", newline="") as stream:
             cells = [row for row in csv.reader(stream) if any(cell.strip() for cell in row)]
     except OSError as error:
-        raise refused(f"cannot be read ({error.strerror or error})") from None
+        raise OptionError(f"{where}: cannot be read ({error.strerror or error})") from None
     except (ValueError, csv.Error) as error:
-        raise refused(f"not a CSV file ({' '.join(str(error).split())})") from None
+        raise OptionError(f"{where}: not a CSV file ({' '.join(str(error).split())})") from None
     # A K+1st row or column, or a corner, holds names.
     height, width = len(cells), max((len(row) for row in cells), default=0)
     corner = height == width > 0 and not _is_number(cells[0][0])
@@ -50,11 +41,16 @@ def read_cost_matrix(path: str, names: Sequence[str] | None = None) -> tuple[tup
         actions = [cell.strip() for cell in cells.pop(0)][1 if corner else 0 :]
     if corner or (width == height + 1 and not any(_is_number(row[0]) for row in cells)):
         trues = [row.pop(0).strip() for row in cells]
-    values = [[number(cell) for cell in row] for row in cells]
+    for cell in itertools.chain(*cells):
+        if not _is_number(cell):
+            raise OptionError(f"{where}: '{shown(cell)}' is not a number; expected: {_SHAPE}")
+        if not (math.isfinite(float(cell)) and float(cell) >= 0):
+            raise OptionError(f"{where}: a cost of {float(cell):g}; costs are finite and not negative")
+    values = [[float(cell) for cell in row] for row in cells]
     if any(len(row) != len(values) for row in values) or len(values) < 2:
-        raise refused(f"it must be square: {_SHAPE}")
+        raise OptionError(f"{where}: it must be square: {_SHAPE}")
     if actions is not None and trues is not None and sorted(actions) != sorted(trues):
-        raise refused("its rows and columns name different classes")
+        raise OptionError(f"{where}: its rows and columns name different classes")
     rows, columns = order(trues, names), order(actions, names or trues)
     return tuple(tuple(values[i][j] for j in columns) for i in rows)
 

@@ -30,7 +30,7 @@ from drrej.data.columns import (
 from drrej.data.confidence import correct_kind, find_columns, find_correct, in_words
 from drrej.data.dump import Dump, DumpOptions, RowGroup
 from drrej.data.files import DumpFile, FileInfo, Request
-from drrej.data.formats import format_of, has_no_keys, read_table
+from drrej.data.formats import ARRAYS, format_of, read_table
 from drrej.data.formats.parquet import range_of
 from drrej.data.labels import LabelKind, LabelsElsewhere, label_kind, labels_elsewhere
 from drrej.data.listing import Spools, find_parts
@@ -61,12 +61,9 @@ class _Look(Struct, frozen=True):
 
     file: DumpFile
     info: FileInfo
+    rows: int
     columns: LogitColumns | None = None
     classes: int = 0
-
-    @property
-    def rows(self) -> int:
-        return sum(self.info.groups)
 
 
 def open_dump(
@@ -117,11 +114,18 @@ def open_dump(
     if columns.layout == "scores":
         kind_of = partial(correct_kind, compared=options.prediction is not None)
     label, kind, elsewhere = _find_labels(labelled, looks, schema, count, kind_of, options, spools)
-    rows = sum(look.rows for look in looks)
+    row_groups, rows_before = list[RowGroup](), [0]
+    for number, look in enumerate(looks):
+        row = 0
+        for group, rows in enumerate(look.info.groups):
+            if rows:
+                row_groups.append(RowGroup(number, group, row, rows))
+            row += rows
+        rows_before.append(rows_before[-1] + look.rows)
     return Dump(
         parts=tuple(look.file for look in looks),
-        row_groups=tuple(group for number, look in enumerate(looks) for group in _groups(number, look.info)),
-        rows=rows if options.split is None else options.split.rows,
+        row_groups=tuple(row_groups),
+        rows=rows_before[-1] if options.split is None else options.split.rows,
         classes=count,
         columns=columns,
         names=names,
@@ -130,7 +134,7 @@ def open_dump(
         label=label,
         label_kind=kind,
         elsewhere=elsewhere,
-        rows_before=tuple(itertools.accumulate((look.rows for look in looks[:-1]), initial=0)),
+        rows_before=tuple(rows_before[:-1]),
         pandas=first.info.pandas,
         altered=frozenset().union(*(look.info.altered for look in looks)),
     )
@@ -168,13 +172,6 @@ def _check_options(options: DumpOptions) -> None:
         raise OptionError(_TOGETHER)
     if options.labels_from is not None and options.join_on is None and options.on_missing_label == "skip":
         raise OptionError("`on_missing_label=skip` requires `join_on=COL`: without keys, every row needs its label")
-
-
-def _groups(number: int, info: FileInfo) -> Iterator[RowGroup]:
-    ends = itertools.accumulate(info.groups)
-    for group, (rows, end) in enumerate(zip(info.groups, ends, strict=True)):
-        if rows:
-            yield RowGroup(number, group, end - rows, rows)
 
 
 # Looking into files
@@ -232,20 +229,20 @@ def _look(file: DumpFile, options: DumpOptions, first: _Look | None) -> _Look:
     info = format_of(file).look(file)
     rows = sum(info.groups)
     file = replace(file, identity=info.identity, index=range_of(info.pandas, rows))
+    look = _Look(file, info, rows)
     if not rows:
-        return _Look(file, info)
+        return look
     columns = find_columns(info.schema, options, file.name, info.typed)
     same = first is not None and first.columns == columns and columns.layout == "list"
     if same and first is not None and info.list_sizes.get(columns.names[0]) == first.classes:
-        return _Look(file, info, columns, first.classes)  # the footer says so; rows of other lengths are found later
-    look = _Look(file, info)
+        return replace(look, columns=columns, classes=first.classes)  # as the footer says; others are found later
     if columns.layout == "scores":
         texts = partial(_in_rows, look, found_in=lambda array: array.drop_null()[:1].to_pylist())
         columns = in_words(columns, info.schema, lambda name: next(filter(None, texts(name)), []))
     if columns.layout == "labelled":
         labels = options.classes or tuple(_in_first_rows(look, columns.names[0], labels_in))
         columns = replace(columns, classes=labels)
-    return _Look(file, info, columns, _class_count(look, columns))
+    return replace(look, columns=columns, classes=_class_count(look, columns))
 
 
 def _check_shape(look: _Look, first: _Look | None, expected: int | None) -> None:
@@ -398,8 +395,8 @@ def _row_keys(
 ) -> Iterator[tuple[str, pa.ChunkedArray]]:
     """The keys by which the rows find their labels in another file, by file; none where they go by their order."""
     if on is None:
-        arrays = all(has_no_keys(look.file) for look in looks) or all(map(has_no_keys, find_parts([path], spools)))
-        if not arrays:
+        arrays = all(look.file.ends_with(ARRAYS) for look in looks)
+        if not arrays and not all(file.ends_with(ARRAYS) for file in find_parts([path], spools)):
             raise OptionError(
                 f"{_TOGETHER} (rows are matched by their order only where one of the files is an array: .npy or .npz)"
             )

@@ -40,38 +40,28 @@ class Problem(Struct, frozen=True):
         return f"{self.file}: column '{self.column}': {rows} {self.what}; {where}{example}; {last or self.remedy}"
 
 
-class Problems:
-    """The problems of a dump, merged in the order of its blocks."""
-
-    def __init__(self) -> None:
-        self._found: dict[tuple[str, str], Problem] = {}
+class Problems(dict[tuple[str, str], Problem]):
+    """The problems of a dump by their kind (what is wrong, and in which column), in the order of its blocks."""
 
     def add(self, problems: Iterable[Problem]) -> None:
         """Merge those of the next block."""
         for problem in problems:
             key = (problem.what, problem.column)
-            known = self._found.get(key)
-            self._found[key] = problem if known is None else replace(known, count=known.count + problem.count)
+            known = self.get(key)
+            self[key] = problem if known is None else replace(known, count=known.count + problem.count)
 
     def see(self, other: Problems) -> None:
         """Keep what another pass over the same rows found: the same, as far as it looked."""
-        for key, problem in other._found.items():
-            known = self._found.get(key)
+        for key, problem in other.items():
+            known = self.get(key)
             if known is None or known.count < problem.count:
-                self._found[key] = problem
-
-    def __bool__(self) -> bool:
-        return bool(self._found)
-
-    def all(self) -> list[Problem]:
-        """One problem per kind."""
-        return list(self._found.values())
+                self[key] = problem
 
     def raise_first(self) -> None:
         """Raise the problem that was met first, naming the other kinds."""
-        if not self._found:
+        if not self:
             return
-        first, *others = self._found.values()
+        first, *others = self.values()
         kind = BadRowsError if first.unusable else DumpError
         raise kind(first.message() + "".join(f"; also {other.count} with {other.what}" for other in others))
 
@@ -92,8 +82,7 @@ def check_bad_files(bad: Mapping[str, str], files: int, most: float | None) -> N
 def check_bad_rows(bad: int, rows: int, most: float | None, problems: Problems) -> None:
     """Raise when bad rows are too large a share of all, or all of them."""
     if bad and (bad == rows or (most is not None and bad > most * rows)):
-        found = problems.all()
-        first = found[0].message() if found else "bad rows"
+        first = next(iter(problems.values())).message() if problems else "bad rows"
         allowed = "all of them" if bad == rows else f"more than `max_bad={most:g}` allows"
         raise DumpError(f"{first} ({bad} of {rows} rows are bad, {allowed})")
 

@@ -113,9 +113,8 @@ def scores_from_choices(array: pa.Array, classes: int, report: Report, texts: pa
     owners, places, items = list_items(array)
     lengths = np.bincount(owners, minlength=len(array))
     few = np.flatnonzero(np.asarray(array.is_valid()) & (lengths < 2))
-    report(
-        few, "fewer than 2 choices", "a question needs at least two", f"it has {lengths[few[0]]}" if few.size else ""
-    )
+    example = f"it has {lengths[few[0]]}" if few.size else ""
+    report(few, "fewer than 2 choices", "a question needs at least two", example)
     report(np.flatnonzero(lengths > classes), f"more than {classes} choices", "every row may have at most so many")
     report(np.unique(owners[np.asarray(items.is_null())]), "a null among the scores", _DROP)
     values = items.fill_null(0.0).to_numpy(zero_copy_only=False)
@@ -206,11 +205,8 @@ def scores_from_labelled(array: pa.Array, classes: Sequence[str], report: Report
     np.add.at(times, (owners[known], places[known]), 1)
     scores[owners[known], places[known]] = probabilities.fill_null(0.0).to_numpy(zero_copy_only=False)[known]
     bad = np.asarray(array.is_valid()) & ((times != 1).any(axis=1) | (lengths != len(classes)))
-    report(
-        np.flatnonzero(bad),
-        f"not one probability for each of the {len(classes)} labels",
-        "every row needs one per class",
-    )
+    what = f"not one probability for each of the {len(classes)} labels"
+    report(np.flatnonzero(bad), what, "every row needs one per class")
     holes = np.zeros(len(array), bool)
     holes[owners[np.asarray(probabilities.is_null())]] = True
     report(np.flatnonzero(holes & ~bad), "a null among the scores", _DROP)

@@ -30,7 +30,7 @@ from drrej.data.problems import Problem, one_line, redacted
 from drrej.errors import ClusterError, DrrejError, OutputError
 from drrej.outputs.atomic import HiddenFile, check_folder, locked, put_folder, recover_folder, remove_if_empty, writing
 from drrej.outputs.destinations import Place, appeared, claimed, open_uri, upload
-from drrej.outputs.masks import MaskFile, mask_name
+from drrej.outputs.masks import MaskFile
 from drrej.strict_json import parse
 
 MANIFEST = ".drrej-masks.json"
@@ -61,7 +61,7 @@ class MaskRecord(Struct, frozen=True):
         """Of what a mask is to be made."""
         identity = part.identity or identity_of(part)
         source = f"{identity.size}:{identity.version}"
-        made_of = repr((recipe, columns, mask_name(part), source))
+        made_of = repr((recipe, columns, part.mask_path, source))
         return cls(hashlib.sha256(made_of.encode()).hexdigest(), recipe, source)
 
 
@@ -114,7 +114,7 @@ class Dataset(contextlib.AbstractContextManager["Dataset"]):
 
     def made_of(self, part: DumpFile) -> MaskRecord | None:
         """The record of the mask of a file as it is now, whatever column its scores were in."""
-        record = self._present.get(mask_name(part))
+        record = self._present.get(part.mask_path)
         return None if record is None or record.input != MaskRecord.wanted(part, "", "").input else record
 
     @contextlib.contextmanager

@@ -35,35 +35,31 @@ class OutputFile(contextlib.AbstractContextManager["OutputFile"]):
 
     It is made before any work, so that a place that cannot be written is known at once; leaving the `with` block
     without `commit` throws away what was written. `updates` is an input of which the output is a later state, such as
-    a rejector: it may be replaced without `force`. `name` is for messages.
+    a rejector: it may be replaced without `force`. `name` is for messages, `kind` tells what is at the target: content
+    stays there under its name only if that is a file or an object.
     """
 
     def __init__(self, target: str, force: bool = False, updates: str | None = None) -> None:
         self.target = STDOUT if target in _STDOUT_NAMES else target
         self.name = "standard output" if self.target == STDOUT else redacted(target)
-        self._kind = _kind_of(self.target)
+        self.kind = _kind_of(self.target)
         self._force = force or (updates is not None and _absolute(updates) == _absolute(target))
         self._content: bytes | None = None
         self._hidden: HiddenFile | None = None
         with contextlib.ExitStack() as stack, writing(self.name):
-            if self._kind != "device":
+            if self.kind != "device":
                 to_stdout = self.target == STDOUT
                 place = Place.of_stream(self.name, sys.stdout) if to_stdout else Place.of(self.name, self.target)
                 stack.enter_context(claimed(place, updates))
             self._check_free()
-            if self._kind == "file":
+            if self.kind == "file":
                 self._hidden = HiddenFile(os.path.realpath(target))
             self._claim = stack.pop_all()
 
     @property
-    def is_regular(self) -> bool:
-        """Whether the content stays under the target's name: not so for standard output, FIFOs and devices."""
-        return self._kind in ("file", "object")
-
-    @property
     def path(self) -> str:
         """Where the content is to be written: for streams and objects a scratch file."""
-        if self._kind == "device":
+        if self.kind == "device":
             return self.target
         if self._hidden is None:
             folder = tempfile.gettempdir()
@@ -80,7 +76,7 @@ class OutputFile(contextlib.AbstractContextManager["OutputFile"]):
 
     def write_bytes(self, content: bytes) -> None:
         """Write the whole content; streams and objects need no scratch file for it."""
-        if self._kind in ("stream", "object"):
+        if self.kind in ("stream", "object"):
             self._content = content
             return
         with writing(self.name), open(self.path, "wb") as stream:
@@ -89,7 +85,7 @@ class OutputFile(contextlib.AbstractContextManager["OutputFile"]):
     def commit(self) -> None:
         """Put the content in its place."""
         with writing(self.name):
-            if self._kind in ("stream", "object"):
+            if self.kind in ("stream", "object"):
                 with open(self.path, "rb") if self._content is None else io.BytesIO(self._content) as content:
                     self._send(content)
             elif self._hidden is not None:
@@ -102,22 +98,22 @@ class OutputFile(contextlib.AbstractContextManager["OutputFile"]):
         """Raise unless a file may be written here."""
         final = os.path.realpath(self.target)
         folder, there = os.path.isdir(final), os.path.lexists(final)
-        if self._kind == "object":
+        if self.kind == "object":
             filesystem, key = open_uri(self.target)
             kind = filesystem.get_file_info(key).type
             folder, there = kind == pafs.FileType.Directory, kind != pafs.FileType.NotFound
-        elif self._kind != "file":
+        elif self.kind != "file":
             return
         if folder:
             raise OutputError(f"{self.name}: it is a directory; name a file in it")
         if there and not self._force:
             raise OutputError(f"{self.name}: it exists already; use `force=True` to overwrite")
-        if self._kind == "file":
+        if self.kind == "file":
             check_folder(self.name, os.path.dirname(final))
 
     def _send(self, content: IO[bytes]) -> None:
         """Copy complete content to a stream or an object: who reads there gets all or nothing."""
-        if self._kind == "object":
+        if self.kind == "object":
             self._check_free()
             upload(content, *open_uri(self.target))
             return

@@ -6,7 +6,6 @@ Text formats have the numbers in as few digits as read back to the same float.
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Literal
@@ -15,7 +14,6 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from drrej.data.files import DumpFile
 from drrej.data.labels import is_text, value_type
 from drrej.data.problems import shown
 from drrej.errors import DumpError, OptionError, OutputError
@@ -173,7 +171,7 @@ def ending_of(name: str) -> str | None:
 
 def format_of(output: OutputFile) -> str:
     """The ending that says the format of a file; what has no name that lasts, such as standard output, is parquet."""
-    ending = ending_of(output.target) if output.is_regular else PARQUET
+    ending = ending_of(output.target) if output.kind in ("file", "object") else PARQUET
     if ending is None:
         raise OptionError(
             f"{output.name}: the ending of the name says the format; use one of {', '.join(ENDINGS)}, or a name that "
@@ -205,18 +203,6 @@ def check_names(keep: Sequence[str], names: Sequence[str], where: str, own: Sequ
             )
         if list(keep).count(name) > 1:
             raise DumpError(f"`keep` names the column '{name}' twice; once is enough")
-
-
-def mask_name(part: DumpFile) -> str:
-    """The path of the mask of a part below the directory of a dataset: parquet, whatever the part is."""
-    return part.mask_path if part.mask_path.endswith(PARQUET) else part.mask_path + PARQUET
-
-
-def check_distinct(parts: Sequence[DumpFile], target: str) -> None:
-    """Raise when two parts would have their masks in one place."""
-    name, times = Counter(map(mask_name, parts)).most_common(1)[0]
-    if times > 1:
-        raise DumpError(f"{target}: two input files would both be written to {name}; give them one by one")
 
 
 # Rows as JSON: numbers that are not finite are null, and what JSON has no word for is text

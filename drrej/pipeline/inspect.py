@@ -165,7 +165,7 @@ def inspect_dump(source: Source) -> DumpFacts:
         doubt=doubt,
         labels=labels,
         labels_need_names=text,
-        problems=summary.passed.all(),
+        problems=list(summary.passed.values()),
         bad_rows=summary.notes.bad_rows,
         labelled=usable if labelled else None,
         right=sum(right for _, right in counted),

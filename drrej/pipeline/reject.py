@@ -34,7 +34,7 @@ from drrej.engines.protocol import BlockResult, Pass, PassSummary, run_block, ru
 from drrej.errors import DumpError, OptionError
 from drrej.outputs.dataset import Dataset, MaskRecord
 from drrej.outputs.destinations import OutputFile, check_outside
-from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_distinct, check_names, format_of, mask_name
+from drrej.outputs.masks import MASK_COLUMNS, MaskFile, check_names, format_of
 from drrej.outputs.review import Audit, ReviewQueue, task_format, write_tasks
 from drrej.pipeline.score import OnUnseen, Scorer, check_kind, drawn_by
 from drrej.pipeline.source import Source, check_classes, left_out, remembered, without_bad_files
@@ -177,8 +177,7 @@ def _written(
     if isinstance(output, OutputFile):
         made = _one_file(read(dump), with_range(masking.schema, dump.parts), output, queue, options.safe_csv)
     else:
-        dump = replace(dump, parts=distinct(dump.parts))
-        check_distinct(dump.parts, output.name)
+        dump = replace(dump, parts=distinct(dump.parts, output.name))
         made = _dataset(dump, read, masking.schema, output, _recipe(dump, masking, options), summary, settled)
     files, since = list[MaskedFile](), time.monotonic()
     for name, record, reused in made:
@@ -237,10 +236,10 @@ def _dataset(
         summary.add(record.notes, record.problems, part.name)
         yield part.name, record, True
     wanted = {part: MaskRecord.wanted(part, recipe, repr(dump.columns)) for part in dump.parts}
-    dataset.start([mask_name(part) for part in wanted])
+    dataset.start([part.mask_path for part in wanted])
     missing = {}
     for number, part in enumerate(dump.parts):
-        found = dataset.find(mask_name(part), wanted[part])
+        found = dataset.find(part.mask_path, wanted[part])
         if found is None:
             missing[number] = part
         else:
@@ -249,9 +248,9 @@ def _dataset(
     groups = tuple(group for group in dump.row_groups if group.part in missing)
     rest = replace(dump, row_groups=groups, rows=sum(group.rows for group in groups))
     for part, blocks in _by_part(missing.values(), read(rest)):
-        with dataset.mask(mask_name(part), with_range(schema, [part])) as mask:
+        with dataset.mask(part.mask_path, with_range(schema, [part])) as mask:
             record = _write(mask, blocks, wanted[part])
-        dataset.record(mask_name(part), record)
+        dataset.record(part.mask_path, record)
         yield part.name, record, False
 
 
@@ -266,7 +265,7 @@ def _write(mask: MaskFile, blocks: Blocks, start: MaskRecord, queue: ReviewQueue
                 queue.add(block.result)
             rows += block.result.num_rows
             rejected += block.result.column("rejected").true_count
-    problems = tuple(summary.passed.all())
+    problems = tuple(summary.passed.values())
     return replace(start, rows=rows, rejected=rejected, notes=summary.notes, problems=problems)
 
 

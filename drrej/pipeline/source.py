@@ -199,7 +199,7 @@ def check_classes(where: str, column: str, classes: int, rejector: Rejector) -> 
 
 def left_out(source: Source) -> LeftOut | None:
     """The bad rows and files of a dump that was read; None if there were none."""
-    rows, files = source.passed.all(), source.bad_files
+    rows, files = source.passed.values(), source.bad_files
     if not rows and not files:
         return None
     return LeftOut(

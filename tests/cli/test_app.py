@@ -7,12 +7,15 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any, get_args
 
 import pytest
 import running
+import typer
 from conftest import environment, fail, load_json, run_drrej, succeed, thorough
 
 import drrej
+from drrej.cli.app import COMMANDS, command
 
 
 def test_version() -> None:
@@ -164,3 +167,51 @@ def test_too_little_address_space_is_said_at_once() -> None:
     assert done.stderr.decode() == (
         "drrej: error: the address space is limited to 409600 kB; allow 1572864 or more (ulimit -v)\n"
     )
+
+
+TEXTS = ["plain text", "", "5", "-1", "0.5", "1e3", " 5", "5_0", "0005", "nan", "inf", "true", "5.", ".5", "+5", "5\n"]
+TEXTS += ["\u0665", "1" * 15, "1" * 20, "0." + "1" * 16]
+TYPED = [5, -1, 10**20, 0.5, float("nan"), float("inf"), True, False]
+
+
+def outcome(parameter: Any, context: Any, value: Any) -> tuple[object, ...]:
+    """What becomes of a value: the result, with its type and those of its items, or the message."""
+    try:
+        found = parameter.process_value(context, value)
+    except typer.BadParameter as error:
+        return type(error), error.format_message()
+    return type(found), repr(found)  # also of its items; nan is not equal to itself
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_plain_values_are_those_of_typer(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    ours = command.__wrapped__(name)
+    monkeypatch.setenv("DRREJ_TYPER_VALUES", "1")
+    theirs = command.__wrapped__(name)
+    contexts = [each.make_context(name, [], resilient_parsing=True) for each in (ours, theirs)]
+    compared = 0
+    for own, other in zip(ours.params, theirs.params, strict=True):
+        if own.callback is not None:
+            continue
+        assert "process_value" in vars(own)
+        assert "process_value" not in vars(other)
+        choices = [choice for choice in get_args(own.type_descriptor.annotation) if isinstance(choice, str)]
+        values: list[Any] = [*TEXTS, *TYPED, *choices, *(choice.upper() for choice in choices), None]
+        lists: list[Any] = [[], ["a", "b"], ["a", 1], *([value] for value in values)]
+        for value in [*values, *lists, *map(tuple, lists)]:
+            assert outcome(own, contexts[0], value) == outcome(other, contexts[1], value), (own.name, value)
+            compared += 1
+    assert compared or name == "config"  # which has no options of its own
+
+
+@pytest.mark.parametrize("typers_own", [False, True])
+def test_plain_values_pass_by_pydantic(typers_own: bool, tmp_path: Path, test: str, rejector_file: str) -> None:
+    arguments = ["reject", test, "-r", rejector_file, "-o", "mask.csv", "--jobs", "1", "--keep", "label", "--seed", "2"]
+    code = "import sys; from drrej.cli.app import execute; print(execute(sys.argv[1:]), 'pydantic' in sys.modules)"
+    env = environment() | {"DRREJ_TYPER_VALUES": str(int(typers_own))}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *arguments, "--on-bad-row", "reject", "-q"],
+        cwd=tmp_path, env=env, capture_output=True, text=True, check=False, timeout=60,
+    )  # fmt: skip
+    assert (done.stdout, done.stderr) == (f"0 {typers_own}\n", "")
+    assert os.listdir(tmp_path) == ["mask.csv"]

@@ -26,6 +26,7 @@ from registry import commands, flag, options
 from running import Outcome, drrej
 
 import drrej.pipeline.calibrate as drrej_calibrate
+from drrej.engines import Progress
 from drrej.engines.local import LocalEngine
 
 NAMES = np.array(["a", "b", "c"])
@@ -610,24 +611,23 @@ def spied() -> Iterator[list[Any]]:
     """What changes no result: the number of threads, whether progress is shown, the memory of `calibrate`."""
     asked: list[Any] = []
     with pytest.MonkeyPatch.context() as patch:
-        import drrej.cli.options as console
-
-        shown, calibrated = console.progress, drrej_calibrate.calibrate
+        calibrated = drrej_calibrate.calibrate
 
         def make(jobs: int, *rest: Any, **more: Any) -> LocalEngine:
             asked.append(jobs)
             return LocalEngine(jobs, *rest, **more)
 
-        def progress(quiet: bool) -> Any:
-            asked.append(quiet)
-            return shown(quiet)
+        def bar() -> Progress:
+            asked.append("bar")
+            return Progress()
 
         def calibrate(source: Any, options: drrej_calibrate.CalibrateOptions) -> Any:
             asked.append(options.memory)
             return calibrated(source, options)
 
         patch.setattr("drrej.engines.local.LocalEngine", make)
-        patch.setattr(console, "progress", progress)
+        patch.setattr("drrej.cli.options.is_terminal", lambda stream: True)
+        patch.setattr("drrej.cli.options.Bar", bar)
         patch.setattr(drrej_calibrate, "calibrate", calibrate)
         yield asked
 

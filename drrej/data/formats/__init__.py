@@ -1,36 +1,47 @@
-"""Readers, one per file format. To read another format, write its `Format` and put it into `FORMATS`."""
+"""Readers, one per file format. To read another one, write its `Format` in a module here and name it in `FORMATS`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from importlib import import_module
+from itertools import chain
 
 import pyarrow as pa
 
-from drrej.data.files import DumpFile, FileInfo, Format, Request
-from drrej.data.formats import arrays, arrow, csv, json, logs, parquet
+from drrej.data.files import IN_MEMORY, DumpFile, FileInfo, Format, Request, with_compressions
 
-FORMATS: tuple[Format, ...] = (
-    *(parquet.PARQUET, arrow.MEMORY, csv.CSV, json.LINES, json.TABLE, arrow.ARROW, arrays.NPY, arrays.NPZ, logs.EVAL),
-)
-"""The first is for files whose name says nothing."""
+FORMATS = {
+    "parquet.PARQUET": (".parquet",),
+    "arrow.MEMORY": (IN_MEMORY,),
+    "csv.CSV": with_compressions(".csv", ".tsv"),
+    "json.LINES": with_compressions(".jsonl", ".ndjson"),
+    "json.TABLE": with_compressions(".json"),
+    "arrow.ARROW": (".arrow", ".feather", ".ipc", ".arrows"),
+    "arrays.NPY": (".npy",),
+    "arrays.NPZ": (".npz",),
+    "logs.EVAL": (".eval",),
+}
+"""How names of files of each format end. Its module is imported when there is such a file; the first format is for
+files whose name says nothing."""
 
-ENDINGS = tuple(ending for format in FORMATS for ending in format.endings)
+ENDINGS = tuple(chain(*FORMATS.values()))
 """How names of files end that are known."""
 
-FOLDER_ENDINGS = tuple(ending for ending in ENDINGS if ending not in json.TABLE.endings)
+FOLDER_ENDINGS = tuple({*ENDINGS}.difference(FORMATS["json.TABLE"]))
 """How names of files end that are looked for in directories: most documents in JSON are something else."""
+
+ARRAYS = (*FORMATS["arrays.NPY"], *FORMATS["arrays.NPZ"])
+"""How names of files end whose rows are known by their order alone: arrays, not tables."""
 
 _TABLE_ROWS = 1 << 16
 
 
 def format_of(file: DumpFile) -> Format:
     """The format of a file, by its name."""
-    return next((format for format in FORMATS if file.ends_with(format.endings)), FORMATS[0])
-
-
-def has_no_keys(file: DumpFile) -> bool:
-    """Whether the rows of a file are known by their order alone: it is an array, not a table."""
-    return format_of(file) in (arrays.NPY, arrays.NPZ)
+    place = next((place for place, endings in FORMATS.items() if file.ends_with(endings)), "parquet.PARQUET")
+    module, _, name = place.partition(".")
+    format: Format = getattr(import_module(f"{__name__}.{module}"), name)
+    return format
 
 
 def read_table(file: DumpFile, columns: Sequence[str], info: FileInfo) -> pa.Table:

@@ -45,7 +45,7 @@ def _look(file: DumpFile) -> FileInfo:
         step = max(1, _GROUP_BYTES // max(1, width))
         return FileInfo(schema, tuple(min(step, rows - start) for start in range(0, rows, step)), identity)
 
-    return files.looked_at(file, NPZ.name if file.ends_with(NPZ.endings) else NPY.name, look)
+    return files.looked_at(file, ".npz" if file.ends_with((".npz",)) else ".npy", look)
 
 
 def _batches(request: Request) -> Iterator[pa.RecordBatch]:
@@ -62,16 +62,15 @@ def _batches(request: Request) -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_arrays(columns, names)
 
 
-NPY = Format(".npy", (".npy",), _look, _batches)
-NPZ = Format(".npz", (".npz",), _look, _batches)
+NPY = Format(".npy", _look, _batches)
+NPZ = Format(".npz", _look, _batches)
 
 
 def _column(rows: NDArray[Any]) -> pa.Array:
     flat = np.array(rows, rows.dtype.newbyteorder("="), order="C").reshape(-1)
     if flat.dtype.kind in "SU":
-        plain = pa.array(
-            [value.decode() if isinstance(value, bytes) else value for value in flat.tolist()], pa.string()
-        )
+        texts = [value.decode() if isinstance(value, bytes) else value for value in flat.tolist()]
+        plain = pa.array(texts, pa.string())
     else:
         plain = boolean_array(flat) if flat.dtype.kind == "b" else plain_array(flat)
     return plain if rows.ndim == 1 else pa.FixedSizeListArray.from_arrays(plain, rows.shape[1])
@@ -79,7 +78,7 @@ def _column(rows: NDArray[Any]) -> pa.Array:
 
 def _columns(file: DumpFile, identity: Identity) -> dict[str, NDArray[Any]]:
     """The arrays of a file that are columns; of an archive, such as have only their types and shapes."""
-    if not file.ends_with(NPZ.endings):
+    if not file.ends_with((".npz",)):
         (array,) = _mapped(file, identity, [os.path.basename(file.path)])
         if array.ndim == 0:
             raise DumpError(f"{file.name}: it holds one number; one vector, or one number, per row is needed")
@@ -104,7 +103,7 @@ def _columns(file: DumpFile, identity: Identity) -> dict[str, NDArray[Any]]:
 
 def _mapped(file: DumpFile, identity: Identity, names: Sequence[str]) -> list[NDArray[Any]]:
     """Arrays of a file, mapped; from an archive, or from elsewhere, they are copied first, which verifies checksums."""
-    packed = file.ends_with(NPZ.endings)
+    packed = file.ends_with((".npz",))
     if not packed and file.uri is None:
         return [_map(file.path, name, file) for name in names]
     keys = {name: (file.path, file.uri, name if packed else "") for name in names}

@@ -38,7 +38,7 @@ def _batches(request: Request) -> Iterator[pa.RecordBatch]:
         yield from _rows_of(files.open_bytes(request.file), request, None if request.file.uri else request.file.path)
 
 
-ARROW = Format("Arrow", (".arrow", ".feather", ".ipc", ".arrows"), _look, _batches)
+ARROW = Format("Arrow", _look, _batches)
 
 
 def _contents(stream: Any, identity: Identity, name: str) -> FileInfo:
@@ -97,7 +97,7 @@ def _open_file(stream: Any, columns: Sequence[str]) -> pa.ipc.RecordBatchFileRea
 # Spooled text
 
 
-def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str], frozenset[str] | None]) -> Format:
+def spooled(name: str, write: Callable[[DumpFile, str], frozenset[str] | None]) -> Format:
     """A format that is converted once, by `write(file, path)`, to an Arrow IPC file; a process elsewhere makes its own.
 
     Its numbers are written as text, so that what looks whole may be a floating-point number.
@@ -126,7 +126,7 @@ def spooled(name: str, endings: tuple[str, ...], write: Callable[[DumpFile, str]
             path = look(request.file).spool
             yield from _rows_of(pa.OSFile(path), request, path, trusted=True)
 
-    return Format(name, endings, look, batches)
+    return Format(name, look, batches)
 
 
 def write_batches(path: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> None:
@@ -151,7 +151,7 @@ def held(table: pa.Table, name: str) -> Iterator[DumpFile]:
     path = f"memory:{next(_numbers)}"
     _tables[path] = table.combine_chunks()
     try:
-        yield DumpFile(path, name, name, ending=MEMORY.endings[0])
+        yield DumpFile(path, name, name, ending=files.IN_MEMORY)
     finally:
         del _tables[path]
 
@@ -171,4 +171,4 @@ def _table_batches(request: Request) -> Iterator[pa.RecordBatch]:
     yield from rows.to_batches(max_chunksize=request.rows)
 
 
-MEMORY = Format("table", ("\0memory",), _look_at_table, _table_batches)  # no path ends so
+MEMORY = Format("table", _look_at_table, _table_batches)

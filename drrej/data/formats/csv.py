@@ -87,7 +87,7 @@ def write(file: DumpFile, path: str) -> frozenset[str]:
                 block *= 8
 
 
-CSV = spooled("CSV", with_compressions(".csv", ".tsv"), write)
+CSV = spooled("CSV", write)
 
 
 def _is_number(text: str, names: bool = True) -> bool:

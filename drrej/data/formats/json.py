@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from drrej.data import files
 from drrej.data.columns import check_repeated
-from drrej.data.files import DumpFile, line_chunks, open_text, with_compressions
+from drrej.data.files import DumpFile, line_chunks, open_text
 from drrej.data.formats.arrow import spooled, write_batches
 from drrej.data.formats.logs import is_log, parsed, samples_of, without_alternatives, write_log, write_rows
 from drrej.data.problems import one_line
@@ -53,7 +53,7 @@ def write_lines(file: DumpFile, path: str) -> None:
             (schema,) = wider.args
 
 
-LINES = spooled("JSON lines", with_compressions(".jsonl", ".ndjson"), write_lines)
+LINES = spooled("JSON lines", write_lines)
 
 
 def _first_schema(file: DumpFile) -> pa.Schema:
@@ -229,7 +229,7 @@ def write_table(file: DumpFile, path: str) -> None:
     return write_batches(path, table.schema, table.to_batches())
 
 
-TABLE = spooled("JSON table", with_compressions(".json"), write_table)
+TABLE = spooled("JSON table", write_table)
 
 
 def is_table(document: Any) -> bool:

@@ -91,7 +91,7 @@ def _write_archive(file: DumpFile, path: str) -> None:
     write_rows(samples, path)
 
 
-EVAL = spooled("inspect_ai log", (".eval",), _write_archive)
+EVAL = spooled("inspect_ai log", _write_archive)
 
 
 # Logs of lm-evaluation-harness (its samples): a JSON object per question, with the log-likelihood of each choice.

@@ -68,7 +68,7 @@ def _batches(request: Request) -> Iterator[pa.RecordBatch]:
                 yield from _from_arrow(parquet, replace(request, start=row))
 
 
-PARQUET = Format("parquet", (".parquet",), _look, _batches)
+PARQUET = Format("parquet", _look, _batches)
 
 
 def _from_arrow(parquet: pq.ParquetFile, request: Request) -> Iterator[pa.RecordBatch]:
@@ -85,7 +85,7 @@ def _from_pages(parquet: pq.ParquetFile, source: Any, text: bytes, request: Requ
     leaf = _leaf_of(parquet.metadata, scores_name)
     if leaf is None:
         return
-    others = tuple(name for name in request.columns if name != scores_name)
+    others = [name for name in request.columns if name != scores_name]
     beside = _from_arrow(parquet, replace(request, columns=others)) if others else iter(())
     waiting: pa.RecordBatch | None = None
     with pa.OSFile(source) if isinstance(source, str) else contextlib.nullcontext(source) as stream:
@@ -132,7 +132,7 @@ def _open(file: DumpFile, columns: int = 1) -> tuple[pq.ParquetFile, Footer, Any
         return parquet, footer, source
     except files.READ_ERRORS as error:
         files.check_unchanged(file)
-        raise files.unreadable(file, PARQUET.name, error) from None
+        raise files.damaged(file, error, PARQUET.name) from None
 
 
 def _footer_bytes(source: Any, size: int) -> bytes:
