@@ -74,7 +74,7 @@ def ratio_moments(parts: Iterable[Floats], rows: int) -> RatioMoments:
         off, square, cube = (sums / rows).tolist()
     if not math.isfinite(square):
         return RatioMoments(rows, 1.0 + off if math.isfinite(off) else None, None)
-    third = cube - 3.0 * off * square + 2.0 * off**3
+    third = cube - 3.0 * off * square + 2.0 * off * off * off
     return RatioMoments(rows, 1.0 + off, max(square - off * off, 0.0), third if math.isfinite(third) else None)
 
 

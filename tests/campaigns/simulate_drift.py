@@ -17,7 +17,7 @@ import numpy as np
 
 from drrej.core.calibrators import Scores, Temperature, minimise, nll_sums
 from drrej.core.curves import Curve
-from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
+from drrej.core.drift import loss_quantiles, loss_shift, ratio_moments, ratio_shift
 from drrej.core.learned_loss import learn
 from drrej.core.losses import PLAIN, CostLoss, Loss
 from drrej.core.ratio import fit_ratio
@@ -56,7 +56,7 @@ def by_loss(fit: Scores, new: Scores, loss: Loss) -> dict[str, float]:
 def shift_p_values(before: np.ndarray, after: np.ndarray) -> dict[str, float]:
     """P-values of the distance and of the mean ratio, of sorted losses of the fit and new ones."""
     density = fit_ratio(before)
-    moments = [RatioSums.of(density.log_ratio(losses)).moments(losses.size) for losses in (after, before)]
+    moments = [ratio_moments([density.log_ratio(losses)], losses.size) for losses in (after, before)]
     shift = loss_shift(Curve.of(after, np.empty(0)), loss_quantiles(before), before.size)
     mean = ratio_shift(*moments)["p_value"]
     assert mean is not None

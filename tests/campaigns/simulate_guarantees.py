@@ -12,7 +12,7 @@ import numpy as np
 from drrej.core.calibrators import minimise, nll_sums
 from drrej.core.certify import Candidates, certify_coverage, risk_candidates
 from drrej.core.curves import Curve
-from drrej.core.drift import RatioSums, loss_quantiles, loss_shift, ratio_shift
+from drrej.core.drift import loss_quantiles, loss_shift, ratio_moments, ratio_shift
 from drrej.core.losses import expected_losses
 from drrej.core.ratio import DensityRatio, fit_ratio
 
@@ -170,7 +170,7 @@ def drift_p_values(seed: int, fit_rows: int, rows: int, shrink: float = 1.0) -> 
     fit = np.sort(rng.gamma(0.4, 0.5, fit_rows))
     new = rng.gamma(0.4, 0.5, rows) * shrink
     density = fit_ratio(fit)
-    moments = [RatioSums.of(density.log_ratio(losses)).moments(losses.size) for losses in (new, fit)]
+    moments = [ratio_moments([density.log_ratio(losses)], losses.size) for losses in (new, fit)]
     return {
         "ratio": ratio_shift(*moments)["p_value"],
         "drift": loss_shift(Curve.of(new, np.empty(0)), loss_quantiles(fit), fit_rows)["p_value"],
