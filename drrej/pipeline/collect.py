@@ -105,7 +105,8 @@ def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def pieces(rows: int) -> Iterator[slice]:
     """Rows that are looked at together: columns beyond memory are read in pieces."""
-    return (slice(start, start + _PIECE) for start in range(0, rows, _PIECE))
+    for start in range(0, rows, _PIECE):
+        yield slice(start, start + _PIECE)
 
 
 def curve_of(losses: Floats, wrong: Booleans | None = None) -> Curve:

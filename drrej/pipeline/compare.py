@@ -60,8 +60,9 @@ class Rivals(Struct, frozen=True):
         """Raise unless the columns are there and hold what is needed."""
         check_columns(dump, [*self.scores], "`rival`")
         known = [*_LOSSES, *(["energy"] if dump.input == "logits" else []), "max_logit"]
-        for name in [name for name in self.score_list if name not in known]:
-            raise OptionError(f"`score_list={name}`: there is no such score; choose among {', '.join(known)}")
+        for name in self.score_list:
+            if name not in known:
+                raise OptionError(f"`score_list={name}`: there is no such score; choose among {', '.join(known)}")
         for name in self.scores:
             kind = dump.schema.field(name).type
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):

@@ -96,9 +96,9 @@ class EvaluateOptions(Struct, frozen=True):
             raise OptionError(
                 "`ood` cannot be combined with `baseline_dump`; report on the rows that have a class for that"
             )
-        given = [option for option, asked in needs_labels.items() if asked]
-        if not self.labels and given:
-            raise OptionError(f"{given[0]} needs labels; it cannot be combined with `labels=False`")
+        for option, asked in needs_labels.items():
+            if asked and not self.labels:
+                raise OptionError(f"{option} needs labels; it cannot be combined with `labels=False`")
 
     def conditions(self, rejector: Rejector | None = None) -> frozenset[When]:
         """What metrics of the report may depend on; a rejector that is not known yet may have costs."""
@@ -418,15 +418,14 @@ def _with_labels(
         sections |= dict.fromkeys(("per_class", "confusion"))  # right and wrong are no classes
         sections["below_chance"] = figures.inverted(wrong, accepted)
     elif sections["per_class"]:
-        by_name = [(str(row.class_), row) for row in sections["per_class"]]
-        sections["worst_class"] = figures.worst_of(WorstClass, by_name)
+        sections["worst_class"] = figures.worst_of(WorstClass, sections["per_class"], "class_")
     if rejector.need_ratio().loss.is_error_probability:
         sections["expected_accuracy"] = figures.expected_accuracy(columns["loss"], accepted)
     if options.by is not None:
         numbers, groups = score.numbered(columns["group"])
         counts = figures.count_cells(numbers, len(groups), wrong, accepted)
         sections["per_group"] = figures.per_group(groups, counts)
-        sections["worst_group"] = figures.worst_of(WorstGroup, [(row.group, row) for row in sections["per_group"]])
+        sections["worst_group"] = figures.worst_of(WorstGroup, sections["per_group"], "group")
     if len(curves) > 1:
         sections["scores"] = compare.score_rows(columns, curves, options.points, options.intervals)
     if options.ood is not None:

@@ -153,7 +153,8 @@ class Scorer:
         if self.grouping is None:
             return self.threshold.accepts(loss)
         known = {group.group: np.inf if group.cutoff is None else group.cutoff for group in self.threshold.groups or ()}
-        numbers, names = self.grouping.of(block, prediction)
+        groups = self.grouping.column(block, prediction)
+        numbers, names = groups.indices.to_numpy(), groups.dictionary.to_pylist()
         cutoffs = np.array([known.get(name, np.nan) for name in names])[numbers]
         unseen = np.isnan(cutoffs) & ~block.bad
         if self.on_unseen == "error" and unseen.any():
@@ -402,30 +403,27 @@ class Grouping:
                 )
         self._classes = list(rejector.class_titles)
 
-    def of(self, block: Block, prediction: Integers) -> tuple[Integers, list[str]]:
-        """The group number of each row and the groups' names; rows without a group are reported."""
-        if self._predicted:
-            return prediction, self._classes
+    def column(self, block: Block, prediction: Integers) -> pa.DictionaryArray:
+        """The group of each row, as `collect` joins it; rows without a group are reported."""
+        numbers, names = prediction, self._classes
         if self._is_file:
-            return np.zeros(block.rows, np.int64), [block.part.name]
-        if self.truth:
+            numbers, names = np.zeros(block.rows, np.int64), [block.part.name]
+        elif self.truth:
             assert block.labels is not None
             if block.labels.min(initial=0) < 0:
                 raise OptionError(
                     "`by=label` cannot be combined with `on_unknown_label=wrong`; use `on_unknown_label=skip`"
                 )
-            return block.labels, self._classes
-        column = block.columns.column(self.by)
-        if column.null_count:
-            block.report(np.flatnonzero(np.asarray(column.is_null())), "no group (null)", "fill it in", column=self.by)
-        if not isinstance(column, pa.DictionaryArray):
-            column = column.dictionary_encode()
-        numbers: Integers = column.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        return numbers, column.dictionary.cast(pa.string()).to_pylist() or [""]
-
-    def column(self, block: Block, prediction: Integers) -> pa.DictionaryArray:
-        """The group of each row, as `collect` joins it."""
-        numbers, names = self.of(block, prediction)
+            numbers = block.labels
+        elif not self._predicted:
+            column = block.columns.column(self.by)
+            if column.null_count:
+                missing = np.flatnonzero(np.asarray(column.is_null()))
+                block.report(missing, "no group (null)", "fill it in", column=self.by)
+            if not isinstance(column, pa.DictionaryArray):
+                column = column.dictionary_encode()
+            numbers = column.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+            names = column.dictionary.cast(pa.string()).to_pylist() or [""]
         return pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(names, pa.string()))
 
 
