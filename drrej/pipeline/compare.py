@@ -84,8 +84,11 @@ class Rivals(Struct, frozen=True):
         for name, order in self.scores.items():
             values = _numbers(scored.block, name)
             scores[name] = -values if order == "high" else values
-        return {f"score {name}": values for name, values in scores.items()}
+        return {SCORE + name: values for name, values in scores.items()}
 
+
+SCORE = "score "
+"""What the columns of scores besides the loss begin with."""
 
 _LOSSES = {"max_probability": "zero-one", "entropy": "log", "margin": "margin", "logit_margin": "logit-margin"}
 """The usual scores that are losses."""
@@ -100,28 +103,22 @@ def _numbers(block: Block, name: str) -> Floats:
     return values
 
 
-def other_scores(columns: Mapping[str, Any]) -> dict[str, Floats]:
-    """The scores besides the loss among some columns, by name."""
-    return {name.removeprefix("score "): column for name, column in columns.items() if name.startswith("score ")}
-
-
 def score_rows(
     columns: Mapping[str, Any], curves: Mapping[str, Curve], points: Sequence[Point], intervals: bool
 ) -> tuple[ScoreRow, ...]:
-    """The figures of the loss and of each score; `accuracy` is that at the coverage of the rejector."""
+    """The figures of the loss and of each score, by column; `accuracy` is that at the coverage of the rejector."""
     wrong, accepted = columns["wrong"], int(np.count_nonzero(columns["accepted"]))
     order, right = np.argsort(wrong, kind="stable"), int(np.count_nonzero(~wrong))
     rows = []
-    others = other_scores(columns)
     for name, curve in curves.items():
         kept, errors = curve.reaching(accepted) if accepted else (0, 0)
         difference = None
         if name != "loss":
-            change = order_difference(columns["loss"][order], others[name][order], right, len(others))
+            change = order_difference(columns["loss"][order], columns[name][order], right, len(curves) - 1)
             difference = Change(**asdict(change))
         rows.append(
             ScoreRow(
-                score=name,
+                score=name.removeprefix(SCORE),
                 **areas_of(curve, intervals),
                 points={point.name: point.row(curve, intervals) for point in points},
                 accuracy=PointFigure(**proportion(kept - errors, kept), accepted=kept, errors=errors),
@@ -254,8 +251,8 @@ def ood_figures(
 ) -> Outside:
     """The section about the rows of no class.
 
-    Of the rows that have a class: the curves of the loss and of other scores, how many are accepted, and the errors
-    among these.
+    Of the rows that have a class: the curves of the loss and of other scores, by column, how many are accepted, and the
+    errors among these.
     """
     column, cost_ratio, rivals = options.ood, options.ood_cost, options.rivals
     assert column is not None
@@ -268,8 +265,9 @@ def ood_figures(
 
     none = DumpError(f"{dump.parts[0].name}: `ood={column}`: no row of the dump is without a class")
     columns = collect_scored(source, dump, scorer, of_rows, "evaluating", False, [*rivals.scores], none)
-    ranked = {"loss": columns["loss"], **other_scores(columns)}
-    areas = {name: outside_areas(curves[name], values, cost_ratio) for name, values in ranked.items()}
+    areas = {
+        name.removeprefix(SCORE): outside_areas(curve, columns[name], cost_ratio) for name, curve in curves.items()
+    }
     rows, strangers = int(columns["loss"].size), int(np.count_nonzero(columns["accepted"]))
     return Outside(
         column=column,

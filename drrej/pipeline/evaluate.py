@@ -188,7 +188,7 @@ def evaluate(
     drawn: dict[str, Any] = {}
     if options.labels:
         if sections["unsure_order"] is not None and options.ood is None:  # what the plain order makes of these rows
-            columns["score max_probability"] = columns["drift"]
+            columns[f"{compare.SCORE}max_probability"] = columns["drift"]
         labelled, drawn = _with_labels(source, columns, curve, rejector, options)
         sections |= labelled
     else:
@@ -398,7 +398,7 @@ def _with_labels(
     accepted_errors = accepted_errors[labels[accepted_errors] < classes]
     confused = labels[accepted_errors].astype(np.int64) * classes + columns["prediction"][accepted_errors]
     curves = {"loss": curve}
-    curves |= {name: curve_of(values, wrong) for name, values in compare.other_scores(columns).items()}
+    curves |= {name: curve_of(values, wrong) for name, values in columns.items() if name.startswith(compare.SCORE)}
     sections: dict[str, Any] = {
         "below_chance": figures.swapped(labels, columns["prediction"], titles),
         "accuracy": figures.accuracy_figure(errors, errors + right, independent),

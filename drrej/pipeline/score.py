@@ -287,7 +287,7 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
     """
     if dump.input != "logits" or dump.options.input is not None:
         return
-    kind = summary.notes.look.kind(dump.binary)
+    kind, doubts = summary.notes.look.kind(dump.binary), inputs.BINARY_DOUBTS if dump.binary else inputs.DOUBTS
     if kind == "logits" and dump.columns.names[0].lower() in PROBABILITY_NAMES:
         raise DumpError(
             f"{dump.parts[0].name}: column '{dump.columns.pattern}' is named like probabilities, but its rows do not "
@@ -299,18 +299,12 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
             found = notes.look.kind(dump.binary)
             sums = found == "probabilities" and not dump.binary
             if sums or (found not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
-                reason, _ = (inputs.BINARY_DOUBTS if dump.binary else inputs.DOUBTS)[found]
                 raise DumpError(
-                    f"{file}: column '{dump.columns.pattern}': {reason}, unlike those of the other files; store all "
-                    "files in one kind, or pass `input=logits` if they really are logits"
+                    f"{file}: column '{dump.columns.pattern}': {doubts[found][0]}, unlike those of the other files; "
+                    "store all files in one kind, or pass `input=logits` if they really are logits"
                 )
     if not harmless:
-        raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
-
-
-def doubt_about(dump: Dump, kind: inputs.Kind) -> str:
-    """Why scores of such a look are not taken as logits, and what to say."""
-    return "; ".join((inputs.BINARY_DOUBTS if dump.binary else inputs.DOUBTS)[kind])
+        raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {'; '.join(doubts[kind])}")
 
 
 def check_floor(floor: float | None, dump: Dump) -> None:
