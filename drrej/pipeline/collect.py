@@ -45,7 +45,7 @@ def collect(
     """
     arrays: dict[str, NDArray[Any]] = {}
     groups: dict[str, list[pa.DictionaryArray]] = {}
-    others: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     filled, empty = 0, True
     for block in map_blocks(source, dump, columns, run, **how):
         rows, empty = 0, False
@@ -60,16 +60,19 @@ def collect(
                 arrays[name][filled : filled + rows] = value
             elif isinstance(value, pa.DictionaryArray):
                 groups.setdefault(name, []).append(value)
-            elif name in others:
-                others[name] += value
+            elif name in found:
+                found[name] += value
             else:
-                others[name] = value
+                found[name] = value
         filled += rows
     if empty:
         where = f" in {dump.labels_file}" if dump.labels_file else ""
         raise if_none or DumpError(f"{dump.parts[0].name}: no row has a label{where}")
-    joined = {name: pa.chunked_array(parts).unify_dictionaries().combine_chunks() for name, parts in groups.items()}
-    return others | joined | {name: room[:filled] for name, room in arrays.items()}
+    for name, parts in groups.items():
+        found[name] = pa.chunked_array(parts).unify_dictionaries().combine_chunks()
+    for name, room in arrays.items():
+        found[name] = room[:filled]
+    return found
 
 
 def collect_scored(

@@ -55,11 +55,6 @@ class Scored(Struct, frozen=True, dict=True):
     loss_function: Loss
 
     @cached_property
-    def ratio(self) -> Floats:
-        """The density ratio."""
-        return self.rejector.need_ratio().density.ratio(self.loss)
-
-    @cached_property
     def drift(self) -> Floats:
         """The loss by which drift is looked for: the loss itself unless that was fitted to rows."""
         other = self.loss_function.drift_loss
