@@ -60,10 +60,13 @@ class Rivals(Struct, frozen=True):
         """Raise unless the columns are there and hold what is needed."""
         check_columns(dump, [*self.scores], "`rival`")
         known = [*_LOSSES, *(["energy"] if dump.input == "logits" else []), "max_logit"]
+        own = ("loss", *((self.score_list or known) if self.usual else ()))
         for name in self.score_list:
             if name not in known:
                 raise OptionError(f"`score_list={name}`: there is no such score; choose among {', '.join(known)}")
         for name in self.scores:
+            if name in own:
+                raise OptionError(f"`rival={name}`: the report has another score of that name; rename the column")
             kind = dump.schema.field(name).type
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
                 raise DumpError(f"{dump.parts[0].name}: `rival={name}`: the column is {kind}, not numbers")
