@@ -451,7 +451,7 @@ AUGRC_OF_ERRORS = "trapezoid of (sum of accepted errors) / rows over distinct lo
 
 def error_sections(columns: Mapping[str, Any], density: DensityRatio) -> dict[str, Any]:
     """Squared and absolute errors with their areas, and the curve over tau, by each row's residual."""
-    losses, residual = columns["loss"], columns["residual"]
+    losses, residual, kept = columns["loss"], columns["residual"], columns["accepted"]
     curves = {kind: MeanCurve.of(losses, regression_errors(residual, kind)) for kind in ("mse", "mae")}
     mse, mae = curves.values()
     points = []
@@ -461,8 +461,9 @@ def error_sections(columns: Mapping[str, Any], density: DensityRatio) -> dict[st
         points.append(document.ErrorPoint(tau=tau, coverage=accepted / mse.rows, mse=squared, mae=absolute))
     sections: dict[str, Any] = {"curve": tuple(points)}
     for kind, curve in curves.items():
+        errors = regression_errors(residual[kept], kind)
         sections[kind] = document.ErrorFigures(
-            value=_mean_accepted(columns, kind),
+            value=MeanCurve.of(losses[kept], errors).below(None)[1] if errors.size else None,
             all=curve.below(None)[1],
             aurc=document.Ranking(value=json_number(curve.aurc()), convention=CONVENTIONS["aurc"]),
             augrc=document.Ranking(value=json_number(curve.augrc()), convention=AUGRC_OF_ERRORS),
@@ -470,23 +471,17 @@ def error_sections(columns: Mapping[str, Any], density: DensityRatio) -> dict[st
     return sections
 
 
-def _mean_accepted(columns: Mapping[str, Any], kind: str, clip: float | None = None) -> float | None:
-    """The mean error of the accepted rows, added up in the order of the curve; None if there is none."""
-    accepted = columns["accepted"]
-    errors = regression_errors(columns["residual"][accepted], kind, clip)
-    return MeanCurve.of(columns["loss"][accepted], errors).below(None)[1] if errors.size else None
-
-
 def limited_mean(columns: Mapping[str, Any], rule: Rule) -> MeanError:
     """The mean error of the accepted rows as the rule has it, with its 95 % interval where errors have a limit."""
     from drrej.core.certify import mean_upper_bound
 
-    if rule.kind not in ("mse", "mae"):
+    accepted, clip = columns["accepted"], rule.clip
+    if rule.kind not in ("mse", "mae") or not accepted.any():
         return None, None
-    mean, clip = _mean_accepted(columns, rule.kind, rule.clip), rule.clip
+    errors = regression_errors(columns["residual"][accepted], rule.kind, clip)
+    mean = MeanCurve.of(columns["loss"][accepted], errors).below(None)[1]
     if clip is None or mean is None:
         return mean, None
-    errors = regression_errors(columns["residual"][columns["accepted"]], rule.kind, clip)
     lower = clip - mean_upper_bound(clip - errors, clip, _TAIL)
     return mean, (min(max(lower, 0.0), mean), max(mean_upper_bound(errors, clip, _TAIL), mean))
 
