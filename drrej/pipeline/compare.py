@@ -85,7 +85,12 @@ class Rivals(Struct, frozen=True):
                 scores["max_logit"] = -rows.largest
             scores = {name: scores[name] for name in self.score_list or scores}
         for name, order in self.scores.items():
-            values = _numbers(scored.block, name)
+            column = scored.block.columns.column(name)
+            missing = np.asarray(column.is_null())
+            scored.block.report(np.flatnonzero(missing), "no value (null)", "fill it in", column=name)
+            values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+            odd = np.flatnonzero(np.isnan(values) & ~missing)
+            scored.block.report(odd, "NaN", "drop or fix these rows", column=name)
             scores[name] = -values if order == "high" else values
         return {SCORE + name: values for name, values in scores.items()}
 
@@ -95,15 +100,6 @@ SCORE = "score "
 
 _LOSSES = {"max_probability": "zero-one", "entropy": "log", "margin": "margin", "logit_margin": "logit-margin"}
 """The usual scores that are losses."""
-
-
-def _numbers(block: Block, name: str) -> Floats:
-    column = block.columns.column(name)
-    missing = np.asarray(column.is_null())
-    block.report(np.flatnonzero(missing), "no value (null)", "fill it in", column=name)
-    values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    block.report(np.flatnonzero(np.isnan(values) & ~missing), "NaN", "drop or fix these rows", column=name)
-    return values
 
 
 def score_rows(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct, field
@@ -20,7 +20,7 @@ from drrej.core.reuse import LOOKED_AT, MOST_REPEATS, key_limit, repeated_rows
 from drrej.core.softmax import NOTHING
 from drrej.data.dump import Dump
 from drrej.documents.document import When
-from drrej.documents.figures import DEFAULT_POINTS, ClassCounts, CoverageHere, Point, Proportion, Target
+from drrej.documents.figures import DEFAULT_POINTS, ClassCounts, CoverageHere, Point, Proportion
 from drrej.documents.gates import Gate, check_gate, near, of_member
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Drift, RegressionReport, Report, Reviews, WorstClass, WorstGroup
@@ -202,16 +202,9 @@ def evaluate(
     report = Report(**sections)
     if options.audited:
         audit, target = figures.audited(columns, report, rejector)
-        return judged(replace(report, audit=audit), target, gates)
-    return judged(report, figures.target_of(report, rejector, by_class=columns.get("classes")), gates)
-
-
-AnyReport = TypeVar("AnyReport", Report, RegressionReport)
-
-
-def judged(report: AnyReport, target: Target | None, gates: Sequence[Gate]) -> AnyReport:
-    """The report with what became of the target, and of the gates."""
-    report = replace(report, target=target)
+        report = replace(report, audit=audit, target=target)
+    else:
+        report = replace(report, target=figures.target_of(report, rejector, by_class=columns.get("classes")))
     return replace(report, gates=tuple(gate.judge(report) for gate in gates))
 
 
@@ -253,7 +246,8 @@ def evaluate_regression(
     columns, sections = _columns(source, dump, rejector, options, residual)
     report = RegressionReport(**sections, **figures.error_sections(columns, rejector.need_ratio().density))
     mean = figures.limited_mean(columns, rejector.need_threshold().rule)
-    return judged(report, figures.target_of(report, rejector, mean), gates)
+    report = replace(report, target=figures.target_of(report, rejector, mean))
+    return replace(report, gates=tuple(gate.judge(report) for gate in gates))
 
 
 def check_gates(
