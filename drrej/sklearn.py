@@ -19,7 +19,6 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
 from drrej.api.fitting import ClassTarget, Target, fit_rejector, rule_of
-from drrej.api.rejector import ScoredArrays
 from drrej.core.calibrators import CalibratorName
 from drrej.core.reuse import content_keys
 from drrej.errors import DrrejWarning, DumpError
@@ -258,29 +257,34 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
             raise ValueError(f"reject_label={label!r} is one of the classes; choose another label")
         return label
 
-    def _scored(self, X: Any) -> ScoredArrays:
+    def _decided(self, X: Any) -> tuple[Any, Any]:
+        """Labels (rows,) of all rows, and which are rejected."""
         check_is_fitted(self)
         with _own_advice():
-            return self.rejector_.score(self._response(self.estimator_, X, self.classes_))
-
-    def _labels(self, scored: ScoredArrays) -> Any:
-        return scored.prediction if self.rejector_.class_names is not None else self.classes_[scored.prediction]
+            predicted, rejected = self.rejector_.predict(self._response(self.estimator_, X, self.classes_))
+        return (predicted if self.rejector_.class_names is not None else self.classes_[predicted]), rejected
 
     def reject(self, X: Any) -> Any:
         """Which rows are rejected (rows,)."""
-        return self._scored(X).rejected
+        return self._decided(X)[1]
 
     def predict(self, X: Any) -> Any:
         """Labels (rows,), and the reject label for rejected rows."""
-        scored = self._scored(X)
-        labels = self._labels(scored)
-        if not scored.rejected.any():
+        labels, rejected = self._decided(X)
+        if not rejected.any():
             return labels.astype(self.classes_.dtype, copy=False)
-        return _with_label(labels, scored.rejected, self.reject_label_)
+        label = self.reject_label_
+        text = labels.dtype.kind == "U" and isinstance(label, str)
+        number = isinstance(label, int | float | np.number) and not isinstance(label, bool)
+        if text or (number and labels.dtype.kind in "iuf"):  # one type holds both
+            return np.where(rejected, np.array(label), labels)
+        labels = labels.astype(object)
+        labels[rejected] = label
+        return labels
 
     def predict_all(self, X: Any) -> Any:
         """Labels (rows,) of all rows, as if nothing were rejected."""
-        return self._labels(self._scored(X)).astype(self.classes_.dtype, copy=False)
+        return self._decided(X)[0].astype(self.classes_.dtype, copy=False)
 
     def predict_proba(self, X: Any) -> Any:
         """Calibrated probabilities (rows x classes) of all rows, rejected or not."""
@@ -295,12 +299,11 @@ class RejectingClassifier(ClassifierMixin, MetaEstimatorMixin, BaseEstimator):
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Accuracy of the accepted rows; NaN if none is accepted."""
-        scored = self._scored(X)
-        accepted = ~scored.rejected
-        weight = accepted if sample_weight is None else accepted * np.asarray(sample_weight)
+        labels, rejected = self._decided(X)
+        weight = ~rejected if sample_weight is None else ~rejected * np.asarray(sample_weight)
         if not weight.sum():
             return float("nan")
-        return float(np.average(self._labels(scored) == np.asarray(y), weights=weight))
+        return float(np.average(labels == np.asarray(y), weights=weight))
 
     def get_metadata_routing(self) -> MetadataRouter:
         """What `fit` is given goes to the `fit` of the model."""
@@ -346,14 +349,3 @@ def _examples(X: Any) -> Any:
         return content_keys(rows.reshape(len(rows), -1).astype(np.float64)).view(np.int64)
     known: dict[str, int] = {}
     return np.array([known.setdefault(repr(row), len(known)) for row in rows.tolist()], np.int64)
-
-
-def _with_label(labels: Any, rejected: Any, label: Any) -> Any:
-    """Labels with another one for the rejected rows; of one type where that holds both."""
-    text = labels.dtype.kind == "U" and isinstance(label, str)
-    number = labels.dtype.kind in "iuf" and isinstance(label, int | float | np.number) and not isinstance(label, bool)
-    if not (text or number):
-        labels = labels.astype(object)
-        labels[rejected] = label
-        return labels
-    return np.where(rejected, np.array(label), labels)

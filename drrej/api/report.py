@@ -22,11 +22,11 @@ Gates = Sequence[Gate | str] | str
 """Gates, or texts like "accuracy >= 0.97"; one text alone will do."""
 
 
-def tell(words: Iterable[str | None], levels: int = 2) -> None:
-    """Warn the caller of the function that is so many levels up."""
+def tell(words: Iterable[str | None]) -> None:
+    """Warn the caller of the function that calls this."""
     for line in words:
         if line:
-            warnings.warn(line, DrrejWarning, stacklevel=levels + 1)
+            warnings.warn(line, DrrejWarning, stacklevel=3)
 
 
 def as_gates(gates: Gates) -> list[Gate]:

@@ -28,7 +28,7 @@ from drrej.pipeline.split import SplitOptions, split
 from drrej.pipeline.threshold import choose_threshold
 
 Answers = dict[str, NDArray[Any]]
-"""What a stage makes of some rows: the columns key, loss, prediction, label and wrong."""
+"""What stages make of some rows: their key and label, and (stages x rows) loss, prediction and wrong."""
 
 REVIEW = "review"
 """The stage of people, who are always right."""
@@ -104,17 +104,18 @@ def cascade(stages: Sequence[Stage], options: CascadeOptions) -> CascadeResult:
         costs[REVIEW] = options.review_cost
     design = _answers_of_all(designed, fitted, list(costs), options.key)
     fresh = design if chosen_on is designed else _answers_of_all(chosen_on, fitted, list(costs), options.key)
-    rows, risk = _rows(fresh), Rule("accuracy", options.accuracy).risk
+    rows, risk = StageRows(fresh["loss"], fresh["wrong"]), Rule("accuracy", options.accuracy).risk
     if options.confidence is None:
         chosen, frontier = cheapest(rows, list(costs.values()), risk)
     else:
-        chosen, frontier = certified(_rows(design), rows, list(costs.values()), risk, options.confidence)
+        known = StageRows(design["loss"], design["wrong"])
+        chosen, frontier = certified(known, rows, list(costs.values()), risk, options.confidence)
     rejectors = {
         name: choose_threshold(source, rejector, Rule("max-loss", cutoff)).rejector
         for name, source, rejector, cutoff in zip(costs, designed, fitted, chosen.plan, strict=False)
         if cutoff is not None and math.isfinite(cutoff)
     }
-    report = _report(costs, design[0]["label"].size, rows, chosen, frontier, options)
+    report = _report(costs, design["label"].size, rows, chosen, frontier, options)
     routing = _routing(fresh, costs, chosen, options.key, fitted[0].class_names)
     if fitted[0].is_scored:
         routing = routing.drop_columns(["prediction", "label"])
@@ -128,7 +129,7 @@ def _check_cost(cost: float, where: str) -> None:
 
 def _answers_of_all(
     sources: Sequence[Source], rejectors: Sequence[Rejector], names: Sequence[str], key: str
-) -> list[Answers]:
+) -> Answers:
     """The answers of all stages to the same rows, in the order of the first stage's; with a review those of people."""
     first, *others = (
         answers(source, rejector, key, f"`stage={name}`", f"answers of {name}")[0]
@@ -141,11 +142,8 @@ def _answers_of_all(
     if REVIEW in names:
         sure = {name: np.zeros_like(first[name]) for name in ("loss", "wrong")}
         found.append({**first, **sure})
-    return found
-
-
-def _rows(stages: Sequence[Answers]) -> StageRows:
-    return StageRows(np.stack([rows["loss"] for rows in stages]), np.stack([rows["wrong"] for rows in stages]))
+    stacked = {name: np.stack([rows[name] for rows in found]) for name in ("loss", "prediction", "wrong")}
+    return {"key": first["key"], "label": first["label"], **stacked}
 
 
 def _report(
@@ -201,11 +199,10 @@ def _point(names: Iterable[str], found: Outcome) -> CascadePoint:
 
 
 def _routing(
-    stages: Sequence[Answers], costs: Mapping[str, float], found: Outcome, key: str, classes: Sequence[str] | None
+    answers: Answers, costs: Mapping[str, float], found: Outcome, key: str, classes: Sequence[str] | None
 ) -> pa.Table:
     """Which stage answers each row, what, and what it cost; reviews have no prediction."""
-    losses, predictions = (np.stack([rows[name] for rows in stages]) for name in ("loss", "prediction"))
-    number = route(found.plan, losses)
+    number = route(found.plan, answers["loss"])
     stage, rows = np.array(list(costs), object)[number], np.arange(number.size)
     reviewed = stage == REVIEW
     paid = np.array([*costs.values()]) * [cutoff is not None for cutoff in found.plan]
@@ -216,11 +213,11 @@ def _routing(
 
     return pa.table(
         {
-            key: pa.array(stages[0]["key"]),
+            key: pa.array(answers["key"]),
             "stage": pa.array(stage, pa.string()),
-            "prediction": named(predictions[number, rows], reviewed),
-            "loss": pa.array(losses[number, rows], mask=reviewed),
+            "prediction": named(answers["prediction"][number, rows], reviewed),
+            "loss": pa.array(answers["loss"][number, rows], mask=reviewed),
             "cost": pa.array(np.cumsum(paid)[number]),
-            "label": named(stages[0]["label"]),
+            "label": named(answers["label"]),
         }
     )

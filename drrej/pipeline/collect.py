@@ -45,7 +45,7 @@ def collect(
     """
     arrays: dict[str, NDArray[Any]] = {}
     groups: dict[str, list[pa.DictionaryArray]] = {}
-    others: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     filled, empty = 0, True
     for block in map_blocks(source, dump, columns, run, **how):
         rows, empty = 0, False
@@ -60,16 +60,19 @@ def collect(
                 arrays[name][filled : filled + rows] = value
             elif isinstance(value, pa.DictionaryArray):
                 groups.setdefault(name, []).append(value)
-            elif name in others:
-                others[name] += value
+            elif name in found:
+                found[name] += value
             else:
-                others[name] = value
+                found[name] = value
         filled += rows
     if empty:
         where = f" in {dump.labels_file}" if dump.labels_file else ""
         raise if_none or DumpError(f"{dump.parts[0].name}: no row has a label{where}")
-    joined = {name: pa.chunked_array(parts).unify_dictionaries().combine_chunks() for name, parts in groups.items()}
-    return others | joined | {name: room[:filled] for name, room in arrays.items()}
+    for name, parts in groups.items():
+        found[name] = pa.chunked_array(parts).unify_dictionaries().combine_chunks()
+    for name, room in arrays.items():
+        found[name] = room[:filled]
+    return found
 
 
 def collect_scored(
@@ -105,7 +108,8 @@ def scratch(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def pieces(rows: int) -> Iterator[slice]:
     """Rows that are looked at together: columns beyond memory are read in pieces."""
-    return (slice(start, start + _PIECE) for start in range(0, rows, _PIECE))
+    for start in range(0, rows, _PIECE):
+        yield slice(start, start + _PIECE)
 
 
 def curve_of(losses: Floats, wrong: Booleans | None = None) -> Curve:

@@ -60,9 +60,13 @@ class Rivals(Struct, frozen=True):
         """Raise unless the columns are there and hold what is needed."""
         check_columns(dump, [*self.scores], "`rival`")
         known = [*_LOSSES, *(["energy"] if dump.input == "logits" else []), "max_logit"]
-        for name in [name for name in self.score_list if name not in known]:
-            raise OptionError(f"`score_list={name}`: there is no such score; choose among {', '.join(known)}")
+        own = ("loss", *((self.score_list or known) if self.usual else ()))
+        for name in self.score_list:
+            if name not in known:
+                raise OptionError(f"`score_list={name}`: there is no such score; choose among {', '.join(known)}")
         for name in self.scores:
+            if name in own:
+                raise OptionError(f"`rival={name}`: the report has another score of that name; rename the column")
             kind = dump.schema.field(name).type
             if not (pa.types.is_floating(kind) or pa.types.is_integer(kind) or pa.types.is_boolean(kind)):
                 raise DumpError(f"{dump.parts[0].name}: `rival={name}`: the column is {kind}, not numbers")
@@ -81,46 +85,39 @@ class Rivals(Struct, frozen=True):
                 scores["max_logit"] = -rows.largest
             scores = {name: scores[name] for name in self.score_list or scores}
         for name, order in self.scores.items():
-            values = _numbers(scored.block, name)
+            column = scored.block.columns.column(name)
+            missing = np.asarray(column.is_null())
+            scored.block.report(np.flatnonzero(missing), "no value (null)", "fill it in", column=name)
+            values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
+            odd = np.flatnonzero(np.isnan(values) & ~missing)
+            scored.block.report(odd, "NaN", "drop or fix these rows", column=name)
             scores[name] = -values if order == "high" else values
-        return {f"score {name}": values for name, values in scores.items()}
+        return {SCORE + name: values for name, values in scores.items()}
 
+
+SCORE = "score "
+"""What the columns of scores besides the loss begin with."""
 
 _LOSSES = {"max_probability": "zero-one", "entropy": "log", "margin": "margin", "logit_margin": "logit-margin"}
 """The usual scores that are losses."""
 
 
-def _numbers(block: Block, name: str) -> Floats:
-    column = block.columns.column(name)
-    missing = np.asarray(column.is_null())
-    block.report(np.flatnonzero(missing), "no value (null)", "fill it in", column=name)
-    values: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
-    block.report(np.flatnonzero(np.isnan(values) & ~missing), "NaN", "drop or fix these rows", column=name)
-    return values
-
-
-def other_scores(columns: Mapping[str, Any]) -> dict[str, Floats]:
-    """The scores besides the loss among some columns, by name."""
-    return {name.removeprefix("score "): column for name, column in columns.items() if name.startswith("score ")}
-
-
 def score_rows(
     columns: Mapping[str, Any], curves: Mapping[str, Curve], points: Sequence[Point], intervals: bool
 ) -> tuple[ScoreRow, ...]:
-    """The figures of the loss and of each score; `accuracy` is that at the coverage of the rejector."""
+    """The figures of the loss and of each score, by column; `accuracy` is that at the coverage of the rejector."""
     wrong, accepted = columns["wrong"], int(np.count_nonzero(columns["accepted"]))
     order, right = np.argsort(wrong, kind="stable"), int(np.count_nonzero(~wrong))
     rows = []
-    others = other_scores(columns)
     for name, curve in curves.items():
         kept, errors = curve.reaching(accepted) if accepted else (0, 0)
         difference = None
         if name != "loss":
-            change = order_difference(columns["loss"][order], others[name][order], right, len(others))
+            change = order_difference(columns["loss"][order], columns[name][order], right, len(curves) - 1)
             difference = Change(**asdict(change))
         rows.append(
             ScoreRow(
-                score=name,
+                score=name.removeprefix(SCORE),
                 **areas_of(curve, intervals),
                 points={point.name: point.row(curve, intervals) for point in points},
                 accuracy=PointFigure(**proportion(kept - errors, kept), accepted=kept, errors=errors),
@@ -253,8 +250,8 @@ def ood_figures(
 ) -> Outside:
     """The section about the rows of no class.
 
-    Of the rows that have a class: the curves of the loss and of other scores, how many are accepted, and the errors
-    among these.
+    Of the rows that have a class: the curves of the loss and of other scores, by column, how many are accepted, and the
+    errors among these.
     """
     column, cost_ratio, rivals = options.ood, options.ood_cost, options.rivals
     assert column is not None
@@ -267,8 +264,9 @@ def ood_figures(
 
     none = DumpError(f"{dump.parts[0].name}: `ood={column}`: no row of the dump is without a class")
     columns = collect_scored(source, dump, scorer, of_rows, "evaluating", False, [*rivals.scores], none)
-    ranked = {"loss": columns["loss"], **other_scores(columns)}
-    areas = {name: outside_areas(curves[name], values, cost_ratio) for name, values in ranked.items()}
+    areas = {
+        name.removeprefix(SCORE): outside_areas(curve, columns[name], cost_ratio) for name, curve in curves.items()
+    }
     rows, strangers = int(columns["loss"].size), int(np.count_nonzero(columns["accepted"]))
     return Outside(
         column=column,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal
 
 import numpy as np
 from msgspec import Struct, field
@@ -20,7 +20,7 @@ from drrej.core.reuse import LOOKED_AT, MOST_REPEATS, key_limit, repeated_rows
 from drrej.core.softmax import NOTHING
 from drrej.data.dump import Dump
 from drrej.documents.document import When
-from drrej.documents.figures import DEFAULT_POINTS, ClassCounts, CoverageHere, Point, Proportion, Target
+from drrej.documents.figures import DEFAULT_POINTS, ClassCounts, CoverageHere, Point, Proportion
 from drrej.documents.gates import Gate, check_gate, near, of_member
 from drrej.documents.rejector import Rejector
 from drrej.documents.report import Drift, RegressionReport, Report, Reviews, WorstClass, WorstGroup
@@ -96,9 +96,9 @@ class EvaluateOptions(Struct, frozen=True):
             raise OptionError(
                 "`ood` cannot be combined with `baseline_dump`; report on the rows that have a class for that"
             )
-        given = [option for option, asked in needs_labels.items() if asked]
-        if not self.labels and given:
-            raise OptionError(f"{given[0]} needs labels; it cannot be combined with `labels=False`")
+        for option, asked in needs_labels.items():
+            if asked and not self.labels:
+                raise OptionError(f"{option} needs labels; it cannot be combined with `labels=False`")
 
     def conditions(self, rejector: Rejector | None = None) -> frozenset[When]:
         """What metrics of the report may depend on; a rejector that is not known yet may have costs."""
@@ -189,7 +189,7 @@ def evaluate(
     drawn: dict[str, Any] = {}
     if options.labels:
         if sections["unsure_order"] is not None and options.ood is None:  # what the plain order makes of these rows
-            columns["score max_probability"] = columns["drift"]
+            columns[f"{compare.SCORE}max_probability"] = columns["drift"]
         labelled, drawn = _with_labels(source, columns, curve, rejector, options)
         sections |= labelled
     else:
@@ -203,16 +203,9 @@ def evaluate(
     report = Report(**sections)
     if options.audited:
         audit, target = figures.audited(columns, report, rejector)
-        return judged(replace(report, audit=audit), target, gates)
-    return judged(report, figures.target_of(report, rejector, by_class=columns.get("classes")), gates)
-
-
-AnyReport = TypeVar("AnyReport", Report, RegressionReport)
-
-
-def judged(report: AnyReport, target: Target | None, gates: Sequence[Gate]) -> AnyReport:
-    """The report with what became of the target, and of the gates."""
-    report = replace(report, target=target)
+        report = replace(report, audit=audit, target=target)
+    else:
+        report = replace(report, target=figures.target_of(report, rejector, by_class=columns.get("classes")))
     return replace(report, gates=tuple(gate.judge(report) for gate in gates))
 
 
@@ -255,7 +248,8 @@ def evaluate_regression(
     sections["ratio"] = figures.ratio_figure(curve_of(columns["loss"]), rejector.need_ratio())
     report = RegressionReport(**sections, **figures.error_sections(columns, rejector.need_ratio().density))
     mean = figures.limited_mean(columns, rejector.need_threshold().rule)
-    return judged(report, figures.target_of(report, rejector, mean), gates)
+    report = replace(report, target=figures.target_of(report, rejector, mean))
+    return replace(report, gates=tuple(gate.judge(report) for gate in gates))
 
 
 def check_gates(
@@ -398,7 +392,7 @@ def _with_labels(
     accepted_errors = accepted_errors[labels[accepted_errors] < classes]
     confused = labels[accepted_errors].astype(np.int64) * classes + columns["prediction"][accepted_errors]
     curves = {"loss": curve}
-    curves |= {name: curve_of(values, wrong) for name, values in compare.other_scores(columns).items()}
+    curves |= {name: curve_of(values, wrong) for name, values in columns.items() if name.startswith(compare.SCORE)}
     sections: dict[str, Any] = {
         "below_chance": figures.swapped(labels, columns["prediction"], titles),
         "accuracy": figures.accuracy_figure(errors, errors + right, independent),
@@ -418,15 +412,14 @@ def _with_labels(
         sections |= dict.fromkeys(("per_class", "confusion"))  # right and wrong are no classes
         sections["below_chance"] = figures.inverted(wrong, accepted)
     elif sections["per_class"]:
-        by_name = [(str(row.class_), row) for row in sections["per_class"]]
-        sections["worst_class"] = figures.worst_of(WorstClass, by_name)
+        sections["worst_class"] = figures.worst_of(WorstClass, sections["per_class"], "class_")
     if rejector.need_ratio().loss.is_error_probability:
         sections["expected_accuracy"] = figures.expected_accuracy(columns["loss"], accepted)
     if options.by is not None:
         numbers, groups = score.numbered(columns["group"])
         counts = figures.count_cells(numbers, len(groups), wrong, accepted)
         sections["per_group"] = figures.per_group(groups, counts)
-        sections["worst_group"] = figures.worst_of(WorstGroup, [(row.group, row) for row in sections["per_group"]])
+        sections["worst_group"] = figures.worst_of(WorstGroup, sections["per_group"], "group")
     if len(curves) > 1:
         sections["scores"] = compare.score_rows(columns, curves, options.points, options.intervals)
     if options.ood is not None:

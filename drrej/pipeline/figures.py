@@ -53,13 +53,14 @@ def accuracy_figure(errors: int, rows: int, independent: float = 1.0) -> figures
 # Points, curves and areas
 
 
-TAUS = tuple(step / 50 for step in range(1, 51))
+TAUS = tuple((np.arange(1, 51) / 50).tolist())
 """The paper's 50 steps of tau in (0, 1]."""
 
 
 def steps_of(rows: int) -> list[int]:
     """So many rows of all make 50 steps of coverage in (0, 1]."""
-    return [-(-step * rows // 50) for step in range(1, 51)]
+    steps: list[int] = (-(-np.arange(1, 51) * rows // 50)).tolist()
+    return steps
 
 
 def coverage_curve(curve: Curve) -> tuple[figures.CurvePoint, ...]:
@@ -87,25 +88,29 @@ def areas_of(curve: Curve, intervals: bool) -> dict[str, Any]:
 
 def order_sections(curve: Curve, intervals: bool) -> dict[str, Any]:
     """How well the loss orders the rows: areas and rankings, each with its convention."""
-    areas = {name: replace(area, convention=CONVENTIONS[name]) for name, area in areas_of(curve, intervals).items()}
-    return areas | {
-        name: document.Ranking(value=getattr(curve, name)(), convention=CONVENTIONS[name]) for name in RANKINGS
-    }
+    sections = areas_of(curve, intervals)
+    for name, area in sections.items():
+        sections[name] = replace(area, convention=CONVENTIONS[name])
+    for name in RANKINGS:
+        sections[name] = document.Ranking(value=getattr(curve, name)(), convention=CONVENTIONS[name])
+    return sections
 
 
 def calibration_sections(columns: Mapping[str, Any]) -> dict[str, document.Calibration | document.ExpectedAccuracy]:
     """How good the probabilities are before calibration, after it, and after it on the accepted rows."""
-    parts = {part: columns[part] for part in ("uncalibrated", "all")} | {"accepted": columns["accepted rows"]}
+    uncalibrated, of_all, accepted = columns["uncalibrated"], columns["all"], columns["accepted rows"]
+    before, after, kept = uncalibrated.figures, of_all.figures, accepted.figures
     sections: dict[str, document.Calibration | document.ExpectedAccuracy] = {
-        "expected_accuracy": document.ExpectedAccuracy(
-            value=parts["accepted"].mean_confidence, all=parts["all"].mean_confidence
-        ),
+        "expected_accuracy": document.ExpectedAccuracy(value=accepted.mean_confidence, all=of_all.mean_confidence)
     }
-    figures = {part: tally.figures for part, tally in parts.items()}
     for name in ("nll", "ece", "brier"):
-        sections[name] = document.Calibration(**{part: figures[part][name] for part in parts})
+        sections[name] = document.Calibration(uncalibrated=before[name], all=after[name], accepted=kept[name])
     if "classwise all" in columns:
-        sections["classwise_ece"] = document.Calibration(**{part: columns[f"classwise {part}"].ece for part in parts})
+        sections["classwise_ece"] = document.Calibration(
+            uncalibrated=columns["classwise uncalibrated"].ece,
+            all=columns["classwise all"].ece,
+            accepted=columns["classwise accepted"].ece,
+        )
     return sections
 
 
@@ -256,12 +261,9 @@ def per_class(
     counts: Cells, seen: figures.ClassCounts, names: Sequence[str] | None, independent: float
 ) -> tuple[document.ClassRow, ...]:
     """The classes that rows are of, or are accepted as; see `count_cells`."""
-    found = [number for number, rows in enumerate(seen.rows) if rows or seen.accepted[number]]
-    everything, claims = sum(seen.accepted), _INTERVALS * max(len(found), 1)
-
-    def share(hits: int, rows: int) -> figures.Proportion:
-        return figures.Proportion(**proportion(hits, rows, independent, claims))
-
+    found = np.flatnonzero(np.add(seen.rows, seen.accepted)).tolist()
+    everything = sum(seen.accepted)
+    share = partial(proportion, independent=independent, claims=_INTERVALS * max(len(found), 1))
     made = []
     for number in found:
         _, _, missed, right = counts[number].tolist()
@@ -273,12 +275,12 @@ def per_class(
                 rows=rows,
                 coverage=accepted / rows if rows else None,
                 accuracy=right / accepted if accepted else None,
-                precision=share(right, seen.accepted[number]),
-                recall=share(right, accepted),
-                npv=share(others - missed, others),
+                precision=figures.Proportion(**share(right, seen.accepted[number])),
+                recall=figures.Proportion(**share(right, accepted)),
+                npv=figures.Proportion(**share(others - missed, others)),
                 f1=2 * right / weight if weight else None,
-                missed=share(missed, rows),
-                reviewed=share(rows - accepted, rows),
+                missed=figures.Proportion(**share(missed, rows)),
+                reviewed=figures.Proportion(**share(rows - accepted, rows)),
             )
         )
     return tuple(made)
@@ -305,15 +307,14 @@ def per_group(names: Sequence[str], counts: Cells) -> tuple[document.GroupRow, .
 Worst = TypeVar("Worst", document.WorstGroup, document.WorstClass)
 
 
-def worst_of(kind: type[Worst], rows: Sequence[tuple[str, document.GroupRow | document.ClassRow]]) -> Worst:
-    """Of each figure of groups or classes the worst that is defined, for gates."""
+def worst_of(kind: type[Worst], rows: Sequence[document.GroupRow | document.ClassRow], named: str) -> Worst:
+    """Of each figure of groups or classes, which are `named` by a field, the worst that is defined, for gates."""
     worst: dict[str, Any] = {}
     for entry in entries(kind):
-        shares = [(name, getattr(row, entry.name)) for name, row in rows]
-        defined = [(name, share) for name, share in shares if share.value is not None]
+        shares = [replace(getattr(row, entry.name), group=str(getattr(row, named))) for row in rows]
+        defined = [share for share in shares if share.value is not None]
         choose = max if entry.about.better == "lower" else min
-        name, found = choose(defined, key=lambda pair: pair[1].value, default=(None, shares[0][1]))
-        worst[entry.name] = replace(found, group=name)
+        worst[entry.name] = choose(defined, key=attrgetter("value"), default=replace(shares[0], group=None))
     return kind(**worst)
 
 
@@ -451,7 +452,7 @@ AUGRC_OF_ERRORS = "trapezoid of (sum of accepted errors) / rows over distinct lo
 
 def error_sections(columns: Mapping[str, Any], density: DensityRatio) -> dict[str, Any]:
     """Squared and absolute errors with their areas, and the curve over tau, by each row's residual."""
-    losses, residual = columns["loss"], columns["residual"]
+    losses, residual, kept = columns["loss"], columns["residual"], columns["accepted"]
     curves = {kind: MeanCurve.of(losses, regression_errors(residual, kind)) for kind in ("mse", "mae")}
     mse, mae = curves.values()
     points = []
@@ -461,8 +462,9 @@ def error_sections(columns: Mapping[str, Any], density: DensityRatio) -> dict[st
         points.append(document.ErrorPoint(tau=tau, coverage=accepted / mse.rows, mse=squared, mae=absolute))
     sections: dict[str, Any] = {"curve": tuple(points)}
     for kind, curve in curves.items():
+        errors = regression_errors(residual[kept], kind)
         sections[kind] = document.ErrorFigures(
-            value=_mean_accepted(columns, kind),
+            value=MeanCurve.of(losses[kept], errors).below(None)[1] if errors.size else None,
             all=curve.below(None)[1],
             aurc=document.Ranking(value=json_number(curve.aurc()), convention=CONVENTIONS["aurc"]),
             augrc=document.Ranking(value=json_number(curve.augrc()), convention=AUGRC_OF_ERRORS),
@@ -470,23 +472,17 @@ def error_sections(columns: Mapping[str, Any], density: DensityRatio) -> dict[st
     return sections
 
 
-def _mean_accepted(columns: Mapping[str, Any], kind: str, clip: float | None = None) -> float | None:
-    """The mean error of the accepted rows, added up in the order of the curve; None if there is none."""
-    accepted = columns["accepted"]
-    errors = regression_errors(columns["residual"][accepted], kind, clip)
-    return MeanCurve.of(columns["loss"][accepted], errors).below(None)[1] if errors.size else None
-
-
 def limited_mean(columns: Mapping[str, Any], rule: Rule) -> MeanError:
     """The mean error of the accepted rows as the rule has it, with its 95 % interval where errors have a limit."""
     from drrej.core.certify import mean_upper_bound
 
-    if rule.kind not in ("mse", "mae"):
+    accepted, clip = columns["accepted"], rule.clip
+    if rule.kind not in ("mse", "mae") or not accepted.any():
         return None, None
-    mean, clip = _mean_accepted(columns, rule.kind, rule.clip), rule.clip
+    errors = regression_errors(columns["residual"][accepted], rule.kind, clip)
+    mean = MeanCurve.of(columns["loss"][accepted], errors).below(None)[1]
     if clip is None or mean is None:
         return mean, None
-    errors = regression_errors(columns["residual"][columns["accepted"]], rule.kind, clip)
     lower = clip - mean_upper_bound(clip - errors, clip, _TAIL)
     return mean, (min(max(lower, 0.0), mean), max(mean_upper_bound(errors, clip, _TAIL), mean))
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 from msgspec.structs import replace
 
-from drrej.core.inputs import ScoreLook, are_log_probabilities
+from drrej.core.inputs import BINARY_DOUBTS, DOUBTS, ScoreLook, are_log_probabilities
 from drrej.core.types import InputKind
 from drrej.data.columns import CORRECT, LABEL, LOGITS, REDUCTIONS, column_of, field_of, storage_type, suggested_logits
 from drrej.data.confidence import RIGHT, likely_scores
@@ -30,7 +30,7 @@ from drrej.errors import DumpError, OptionError, RejectorError
 from drrej.outputs.atomic import writing
 from drrej.outputs.destinations import OutputFile
 from drrej.pipeline.collect import map_blocks
-from drrej.pipeline.score import checked_scores, doubt_about, logits_of
+from drrej.pipeline.score import checked_scores, logits_of
 from drrej.pipeline.source import Source
 
 _ENOUGH = 20
@@ -200,7 +200,7 @@ def _looked_at(dump: Dump, source: Source) -> tuple[Found, str]:
         return kind, ""
     if kind == "logits":
         return ("log-probs" if zeros and zeros == logarithms else ""), ""
-    return "", doubt_about(dump, kind)
+    return "", "; ".join((BINARY_DOUBTS if dump.binary else DOUBTS)[kind])
 
 
 def _distinct(dump: Dump, column: str) -> list[str]:

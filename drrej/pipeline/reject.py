@@ -83,12 +83,13 @@ class Masking:
         """The mask of a block."""
         scored = self.scorer(block)
         bad = block.bad if block.bad.any() else None
+        ratio = scored.rejector.need_ratio().density.ratio(scored.loss)
         columns = [block.columns.column(name) for name in self.keep]
         if self.kind is not None:
             columns.append(_nulls_where(self.kind.decode(scored.prediction), bad))
         columns += [
             _nulls_where(plain_array(scored.loss), bad),
-            _nulls_where(plain_array(scored.ratio), bad),
+            _nulls_where(plain_array(ratio), bad),
             boolean_array(~scored.accepted),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)

@@ -55,11 +55,6 @@ class Scored(Struct, frozen=True, dict=True):
     loss_function: Loss
 
     @cached_property
-    def ratio(self) -> Floats:
-        """The density ratio."""
-        return self.rejector.need_ratio().density.ratio(self.loss)
-
-    @cached_property
     def drift(self) -> Floats:
         """The loss by which drift is looked for: the loss itself unless that was fitted to rows."""
         other = self.loss_function.drift_loss
@@ -153,7 +148,8 @@ class Scorer:
         if self.grouping is None:
             return self.threshold.accepts(loss)
         known = {group.group: np.inf if group.cutoff is None else group.cutoff for group in self.threshold.groups or ()}
-        numbers, names = self.grouping.of(block, prediction)
+        groups = self.grouping.column(block, prediction)
+        numbers, names = groups.indices.to_numpy(), groups.dictionary.to_pylist()
         cutoffs = np.array([known.get(name, np.nan) for name in names])[numbers]
         unseen = np.isnan(cutoffs) & ~block.bad
         if self.on_unseen == "error" and unseen.any():
@@ -286,7 +282,7 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
     """
     if dump.input != "logits" or dump.options.input is not None:
         return
-    kind = summary.notes.look.kind(dump.binary)
+    kind, doubts = summary.notes.look.kind(dump.binary), inputs.BINARY_DOUBTS if dump.binary else inputs.DOUBTS
     if kind == "logits" and dump.columns.names[0].lower() in PROBABILITY_NAMES:
         raise DumpError(
             f"{dump.parts[0].name}: column '{dump.columns.pattern}' is named like probabilities, but its rows do not "
@@ -298,18 +294,12 @@ def check_kind(dump: Dump, summary: PassSummary, calibrating: bool = False) -> N
             found = notes.look.kind(dump.binary)
             sums = found == "probabilities" and not dump.binary
             if sums or (found not in ("logits", "scaled") and notes.rows >= _ENOUGH_IN_A_FILE):
-                reason, _ = (inputs.BINARY_DOUBTS if dump.binary else inputs.DOUBTS)[found]
                 raise DumpError(
-                    f"{file}: column '{dump.columns.pattern}': {reason}, unlike those of the other files; store all "
-                    "files in one kind, or pass `input=logits` if they really are logits"
+                    f"{file}: column '{dump.columns.pattern}': {doubts[found][0]}, unlike those of the other files; "
+                    "store all files in one kind, or pass `input=logits` if they really are logits"
                 )
     if not harmless:
-        raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {doubt_about(dump, kind)}")
-
-
-def doubt_about(dump: Dump, kind: inputs.Kind) -> str:
-    """Why scores of such a look are not taken as logits, and what to say."""
-    return "; ".join((inputs.BINARY_DOUBTS if dump.binary else inputs.DOUBTS)[kind])
+        raise DumpError(f"{dump.parts[0].name}: column '{dump.columns.pattern}': {'; '.join(doubts[kind])}")
 
 
 def check_floor(floor: float | None, dump: Dump) -> None:
@@ -402,30 +392,27 @@ class Grouping:
                 )
         self._classes = list(rejector.class_titles)
 
-    def of(self, block: Block, prediction: Integers) -> tuple[Integers, list[str]]:
-        """The group number of each row and the groups' names; rows without a group are reported."""
-        if self._predicted:
-            return prediction, self._classes
+    def column(self, block: Block, prediction: Integers) -> pa.DictionaryArray:
+        """The group of each row, as `collect` joins it; rows without a group are reported."""
+        numbers, names = prediction, self._classes
         if self._is_file:
-            return np.zeros(block.rows, np.int64), [block.part.name]
-        if self.truth:
+            numbers, names = np.zeros(block.rows, np.int64), [block.part.name]
+        elif self.truth:
             assert block.labels is not None
             if block.labels.min(initial=0) < 0:
                 raise OptionError(
                     "`by=label` cannot be combined with `on_unknown_label=wrong`; use `on_unknown_label=skip`"
                 )
-            return block.labels, self._classes
-        column = block.columns.column(self.by)
-        if column.null_count:
-            block.report(np.flatnonzero(np.asarray(column.is_null())), "no group (null)", "fill it in", column=self.by)
-        if not isinstance(column, pa.DictionaryArray):
-            column = column.dictionary_encode()
-        numbers: Integers = column.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
-        return numbers, column.dictionary.cast(pa.string()).to_pylist() or [""]
-
-    def column(self, block: Block, prediction: Integers) -> pa.DictionaryArray:
-        """The group of each row, as `collect` joins it."""
-        numbers, names = self.of(block, prediction)
+            numbers = block.labels
+        elif not self._predicted:
+            column = block.columns.column(self.by)
+            if column.null_count:
+                missing = np.flatnonzero(np.asarray(column.is_null()))
+                block.report(missing, "no group (null)", "fill it in", column=self.by)
+            if not isinstance(column, pa.DictionaryArray):
+                column = column.dictionary_encode()
+            numbers = column.indices.fill_null(0).to_numpy(zero_copy_only=False).astype(np.int64)
+            names = column.dictionary.cast(pa.string()).to_pylist() or [""]
         return pa.DictionaryArray.from_arrays(pa.array(numbers), pa.array(names, pa.string()))
 
 

@@ -213,10 +213,9 @@ def find_limits(keys: Keys, labels: Integers | None, shares: Sequence[float], pl
         raise OptionError(
             f"there are {distinct.size} different rows or groups, too few to divide into {len(shares)} parts"
         )
-    # at least one key is left for each of the other parts
+    # the key up to which rows are nearest to what is wanted; at least one is left for each of the other parts
     most = distinct.size - len(others)
-    place = _nearest(np.cumsum(counts)[:most], shares[plain] / total * keys.size, least=1)
-    plain_limit = distinct[place - 1]
+    plain_limit = distinct[np.argmin(np.abs(np.cumsum(counts)[:most] - shares[plain] / total * keys.size))]
     rest = keys > plain_limit
     targets = np.cumsum(others)[:-1] / sum(others)
     limits = np.zeros((int(strata.max()) + 1, len(others) - 1), np.uint64)
@@ -230,14 +229,9 @@ def find_limits(keys: Keys, labels: Integers | None, shares: Sequence[float], pl
         ends = np.concatenate([[0], np.cumsum(repeats)])
         for number, share in enumerate(targets):
             wanted = np.floor(share * (before + rows) + offset) - np.floor(share * before + offset)
-            place = _nearest(ends, wanted)
+            place = int(np.argmin(np.abs(ends - wanted)))
             if labels is None:  # whole groups: none of the parts may be empty
                 place = min(max(place, number + 1), inside.size - (len(others) - 1 - number))
             limits[label, number] = plain_limit if place == 0 else inside[place - 1]
         before += rows
     return SplitPart(plain, plain_limit, np.maximum.accumulate(limits, axis=1))
-
-
-def _nearest(counts: NDArray[np.int64], wanted: float, least: int = 0) -> int:
-    """How many entries to take for their count to be nearest to what is wanted; `counts[i]` is that of i + `least`."""
-    return int(np.argmin(np.abs(counts - wanted))) + least

@@ -33,7 +33,7 @@ def by_files(rejector: drrej.Rejector, scores: Any) -> dict[str, np.ndarray]:
         lambda rows: {
             "prediction": rows.prediction,
             "loss": rows.loss,
-            "ratio": rows.ratio,
+            "ratio": rejector.need_ratio().density.ratio(rows.loss),
             "rejected": ~rows.accepted,
         },
     )

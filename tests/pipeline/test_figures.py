@@ -338,6 +338,15 @@ def test_a_list_of_scores_leaves_out_the_others(world):
         report_of(world, drrej.EvaluateOptions(rivals=Rivals(True, {"knn": "low"}, ["knn"])))
 
 
+@pytest.mark.parametrize(("name", "usual"), [("loss", False), ("entropy", True)])
+def test_a_rival_that_is_called_as_another_score_is_refused(world, tmp_path, name, usual):
+    """The loss is such a name, which a mask of drrej has too: the figures of one would be taken for the other's."""
+    logits, labels, columns, _, rejector, _ = world
+    path = write(tmp_path / "dump.parquet", logits, labels, **{name: columns["knn"]})
+    with pytest.raises(OptionError, match=f"`rival={name}`: the report has another score of that name; rename the"):
+        drrej.evaluate(source(path), rejector, options=drrej.EvaluateOptions(rivals=Rivals(usual, {name: "low"})))
+
+
 def test_losses_that_are_gone_are_refused():
     with pytest.raises(OptionError, match="`loss=norm-2`: it must be one of log, "):
         drrej.RatioOptions(loss="norm-2")
