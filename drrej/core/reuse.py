@@ -354,7 +354,10 @@ def repeats(keys: Keys) -> Booleans:
     """
     again = np.zeros(len(keys), bool)
     for column in keys.reshape(len(keys), -1).T:
-        again |= np.bincount(np.unique(column, return_index=True)[1], minlength=len(keys)) == 0
+        ordered = np.sort(column)
+        rows = np.flatnonzero(np.isin(column, ordered[1:][ordered[1:] == ordered[:-1]]))  # nearly always few
+        first = np.unique(column[rows], return_index=True)[1]
+        again[np.delete(rows, first)] = True
     return again
 
 
