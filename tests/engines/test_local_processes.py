@@ -56,6 +56,7 @@ def own_children() -> set[int]:
 @pytest.fixture(autouse=True)
 def every_dump_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "TASK_BYTES", 40_000)
+    monkeypatch.setattr(local, "PROCESS_BYTES", 40_000)
     monkeypatch.setattr(local, "PROCESS_CLASSES", 2)
 
 
@@ -212,7 +213,7 @@ def test_processes_are_for_large_dumps(tmp_path: Path, monkeypatch: pytest.Monke
     def are_forked(engine: Engine, run: Pass = PASS) -> bool:
         return os.getpid() not in set(map_blocks(dump, lambda _block: os.getpid(), run, engine))
 
-    monkeypatch.setattr(local, "TASK_BYTES", 3000 * 10 * 4)
+    monkeypatch.setattr(local, "PROCESS_BYTES", 3000 * 10 * 4)
     monkeypatch.setattr(local, "PROCESS_CLASSES", 10)
     assert are_forked(forked())
     assert are_forked(forked(), writing)
@@ -223,7 +224,7 @@ def test_processes_are_for_large_dumps(tmp_path: Path, monkeypatch: pytest.Monke
     assert are_forked(forked())
     assert not are_forked(forked(), writing)
     assert are_forked(forked(3), writing)
-    monkeypatch.setattr(local, "TASK_BYTES", 3000 * 10 * 4 + 1)
+    monkeypatch.setattr(local, "PROCESS_BYTES", 3000 * 10 * 4 + 1)
     assert not are_forked(forked(3))
 
 
@@ -249,8 +250,8 @@ def test_no_more_processes_allowed(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def large(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Just large enough for processes."""
     folder = tmp_path_factory.mktemp("large")
-    logits, labels = make_model(200_000, 44, seed=8)
-    path = Path(write_dump(folder / "large.parquet", logits, labels, "list", row_group=20_000))
+    logits, labels = make_model(600_000, 44, seed=8)
+    path = Path(write_dump(folder / "large.parquet", logits, labels, "list", row_group=60_000))
     subprocess.run([*DRREJ, "calibrate", path, "-o", folder / "r.json"], check=True, env=environment())
     subprocess.run(
         [*DRREJ, "fit", path, "-r", folder / "r.json", "-o", folder / "r.json"], check=True, env=environment()
