@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import gc
+import math
 import os
 import pickle
 import signal
@@ -334,8 +335,13 @@ class Kept:
 
 
 def to_keep(columns: Sequence[str], block: Block) -> Block:
-    """A block with what later passes need, so that what it was read from need not be held."""
-    scores = np.require(block.scores, requirements="O")
+    """A block with what later passes need: scores that are a part of something larger are copied, to let go of that."""
+    scores, owner = block.scores, block.scores
+    while isinstance(owner, np.ndarray) and owner.base is not None:
+        owner = owner.base
+    held = owner.size if isinstance(owner, pa.Buffer) else getattr(owner, "nbytes", math.inf)
+    if held > scores.nbytes:
+        scores = scores.copy(order="K")
     return replace(block, scores=scores, columns=block.columns.select(list(dict.fromkeys(columns))))
 
 

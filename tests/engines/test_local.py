@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from drrej.core.inputs import ScoreLook
 from drrej.data.dump import Block, Dump, Notes
+from drrej.data.files import DumpFile
 from drrej.engines import local
 from drrej.engines.local import LocalEngine, held_bytes
 from drrej.engines.protocol import Engine, Pass, map_blocks
@@ -97,6 +98,25 @@ def test_the_budget_counts_real_bytes(tmp_path: Path, layout: str, dtype: Any) -
     assert held_bytes(dump, dump.row_groups) >= 5000 * 40 * np.dtype(dtype).itemsize
     assert 0.9 * held <= held_bytes(dump, dump.row_groups) <= 1.1 * held
     assert engine
+
+
+@pytest.mark.parametrize("buffer", [False, True])
+def test_only_parts_of_something_larger_are_copied(buffer: bool) -> None:
+    rows = np.arange(80, dtype=np.float32)
+    scores = (np.frombuffer(pa.py_buffer(rows), np.float32) if buffer else rows).reshape(8, 10)
+    no_columns = pa.RecordBatch.from_pylist([{}] * 8)
+
+    def kept(part: np.ndarray) -> np.ndarray:
+        block = Block(
+            DumpFile("d.parquet", "d.parquet", "d.parquet"), 0, part, None, no_columns, "z", np.zeros(8, bool)
+        )
+        return local.to_keep((), block).scores
+
+    for whole in (scores, scores.T):
+        assert np.shares_memory(kept(whole), rows)
+    for part in (scores[:4], scores[:, :9], scores.T[:3]):
+        assert not np.shares_memory(kept(part), rows)
+        assert (kept(part) == part).all()
 
 
 def test_who_marks_a_row_marks_it_in_this_pass_only(tmp_path: Path) -> None:
