@@ -336,12 +336,11 @@ class Kept:
 
 def to_keep(columns: Sequence[str], block: Block) -> Block:
     """A block with what later passes need: scores that are a part of something larger are copied, to let go of that."""
-    scores, owner = block.scores, block.scores
-    while isinstance(owner, np.ndarray) and owner.base is not None:
-        owner = owner.base
+    owner: Any = block.scores  # a buffer of Arrow may be a part of another: of all columns of a batch, or of a map
+    while (larger := getattr(owner, "base" if isinstance(owner, np.ndarray) else "parent", None)) is not None:
+        owner = larger
     held = owner.size if isinstance(owner, pa.Buffer) else getattr(owner, "nbytes", math.inf)
-    if held > scores.nbytes:
-        scores = scores.copy(order="K")
+    scores = block.scores.copy(order="K") if held > block.scores.nbytes else block.scores
     return replace(block, scores=scores, columns=block.columns.select(list(dict.fromkeys(columns))))
 
 

@@ -112,6 +112,9 @@ def test_only_parts_of_something_larger_are_copied(buffer: bool) -> None:
         )
         return local.to_keep((), block).scores
 
+    body = pa.py_buffer(np.arange(100, dtype=np.float32))  # of a batch with other columns
+    column = np.frombuffer(body.slice(0, rows.nbytes), np.float32).reshape(8, 10)
+    assert not np.shares_memory(kept(column), column)
     for whole in (scores, scores.T):
         assert np.shares_memory(kept(whole), rows)
     for part in (scores[:4], scores[:, :9], scores.T[:3]):
