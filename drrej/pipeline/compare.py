@@ -56,11 +56,13 @@ class Rivals(Struct, frozen=True):
         """The gap sums to compute."""
         return NOTHING.union(*(PLAIN[loss].needs for loss in _LOSSES.values())) if self.usual else NOTHING
 
-    def check(self, dump: Dump) -> None:
-        """Raise unless the columns are there and hold what is needed."""
+    def check(self, dump: Dump, rejector: Rejector) -> None:
+        """Raise unless the columns are there and hold what is needed, and no other score has the name of one."""
         check_columns(dump, [*self.scores], "`rival`")
         known = [*_LOSSES, *(["energy"] if dump.input == "logits" else []), "max_logit"]
-        own = ("loss", *((self.score_list or known) if self.usual else ()))
+        own = ["loss", *((self.score_list or known) if self.usual else ())]
+        if rejector.need_ratio().loss.drift_loss is not None:  # the plain order is shown where this one is in doubt
+            own.append("max_probability")
         for name in self.score_list:
             if name not in known:
                 raise OptionError(f"`score_list={name}`: there is no such score; choose among {', '.join(known)}")

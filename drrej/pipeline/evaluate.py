@@ -292,7 +292,7 @@ def _columns(
         named = replace(rejector, class_names=names)
         grouping = score.Grouping(options.by, named, dump, files=True, truth=options.labels)
     rivals, classwise, examples = options.rivals, options.classwise, options.examples
-    rivals.check(dump)
+    rivals.check(dump, rejector)
     score.check_columns(dump, [key] if key else [], "`join_on`")
     score.check_columns(dump, examples or (), "`examples`")
     score.check_columns(dump, [options.group] if options.group else [], "`group`")

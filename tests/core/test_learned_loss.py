@@ -37,6 +37,8 @@ from drrej.core.losses import (
 )
 from drrej.core.ratio import fit_ratio
 from drrej.core.softmax import NOTHING
+from drrej.errors import OptionError
+from drrej.pipeline.compare import Rivals
 
 
 def biased_model(rows: int, classes: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -371,6 +373,21 @@ def test_a_learned_order_is_in_doubt_where_rows_are_unlike_those_of_the_fit(tmp_
             assert beside == (["loss", "max_probability"] if warned and not more else [])
             assert ("that of max probability" in moved.err) == bool(beside)
             assert "unlike" not in command("evaluate", unlike, "-r", place, *more, "--quiet").err
+
+
+def test_the_plain_order_beside_a_learned_one_is_no_rival(tmp_path: Path) -> None:
+    """A rival of that name had the figures of the plain order where the learned one was in doubt."""
+    logits, labels = biased_model(4000, 4, 3)
+    fit = write_dump(tmp_path / "v.parquet", logits[:2000], labels[:2000])
+    other = {"max_probability": np.random.default_rng(1).random(2000)}
+    unlike = write_dump(tmp_path / "u.parquet", logits[2000:] * 0.3, labels[2000:], extra=other)
+    options = drrej.EvaluateOptions(rivals=Rivals(scores={"max_probability": "high"}))
+    learned = make_rejector(source(fit), ratio=drrej.RatioOptions(loss="learned"))
+    with pytest.raises(OptionError, match="`rival=max_probability`: the report has another score of that name; rename"):
+        drrej.evaluate(source(unlike), learned, options=options)
+    plain = make_rejector(source(fit), ratio=drrej.RatioOptions(loss="zero-one"))
+    report = drrej.evaluate(source(unlike), plain, options=options)
+    assert [row.score for row in report.scores or ()] == ["loss", "max_probability"]
 
 
 def test_an_impossible_class_leaves_a_loss_in_every_type() -> None:
