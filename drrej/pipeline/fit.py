@@ -16,7 +16,7 @@ from drrej.core.inputs import FACE_VALUE
 from drrej.core.learned_loss import learn
 from drrej.core.losses import KINDS, PLAIN, ErrorLoss, Loss, PlainLoss
 from drrej.core.ratio import MAX_ALPHA, fit_ratio
-from drrej.core.reuse import Sketch, key_limit
+from drrej.core.reuse import Sketch, content_keys, key_limit
 from drrej.core.softmax import NOTHING
 from drrej.core.types import Precision, Total
 from drrej.documents.rejector import LEAST_TEMPERATURE, LOSS_PARTS, Calibration, Columns, Ratio, Rejector
@@ -79,7 +79,7 @@ def _learned(source: Source, rejector: Rejector, name: str) -> Loss:
     rows = {name: np.concatenate(arrays) for name, arrays in parts.items()}
     if not rows["key"].size:
         raise DumpError(f"{dump.parts[0].name}: too few different rows to learn a loss from")
-    order = np.lexsort((rows["label"], rows["key"]))
+    order = np.lexsort((rows["label"], content_keys(rows["logits"]), rows["key"]))
     scores, _ = rejector.calibrator.scores(rows["logits"][order], NOTHING, rejector.precision)
     return learn(scores, rows["label"][order])
 

@@ -298,6 +298,18 @@ def test_the_document_does_not_depend_on_order_blocks_or_layout(tmp_path: Path, 
     assert np.array_equal(mask["loss"], write_mask(wide, other, tmp_path / "n.parquet")["loss"])
 
 
+def test_rows_that_differ_only_where_keys_do_not_look_have_an_order_too(tmp_path: Path) -> None:
+    logits, labels = biased_model(900, 10, 5)
+    logits[:, [0, 2, 5, 7]] = [9.0, 0.0, 0.0, 0.0]  # the largest, and the columns that keys are made of
+    texts = set()
+    for seed in range(3):
+        order = np.random.default_rng(seed).permutation(900)
+        dump = source(write_dump(tmp_path / f"{seed}.parquet", logits[order], labels[order]))
+        rejector = drrej.fit(dump, drrej.calibrate(dump), drrej.RatioOptions(loss="learned"))
+        texts.add(json.dumps(json.loads(rejector.to_json())["ratio"]["learned"]))
+    assert len(texts) == 1
+
+
 def test_more_rows_than_are_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("drrej.pipeline.fit.MOST_ROWS", 1000)
     logits, labels = biased_model(4000, 4, 9)
