@@ -112,14 +112,17 @@ def pieces(rows: int) -> Iterator[slice]:
         yield slice(start, start + _PIECE)
 
 
-def curve_of(losses: Floats, wrong: Booleans | None = None) -> Curve:
+def curve_of(losses: Floats, wrong: Booleans | None = None, in_place: bool = False) -> Curve:
     """The risk-coverage curve of a column of losses; without labels no row counts as wrong.
 
-    The column stays as it is. One beyond memory is sorted in a second temporary file.
+    The column stays as it is unless it may be sorted `in_place`: fresh memory for it takes longer than to sort it. One
+    beyond memory is sorted in a second temporary file.
     """
     errors = np.sort(losses[:0] if wrong is None else losses[np.flatnonzero(wrong)])
-    ordered = scratch(losses.shape, losses.dtype)
-    ordered[:] = losses
+    ordered = losses
+    if not in_place:
+        ordered = scratch(losses.shape, losses.dtype)
+        ordered[:] = losses
     ordered.sort()
     return Curve(ordered, errors)
 

@@ -155,9 +155,9 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
     There may be a column of the loss by which drift will be looked for, where that is another. If there is one of wrong
     rows, the ratio also tells how errors are spread along the losses.
     """
-    ordered, drift, wrong = columns["loss"], columns.get("drift"), columns.get("wrong")
-    blocks = None if wrong is None else error_blocks(curve_of(ordered, wrong))
-    ordered.sort()
+    drift, wrong = columns.get("drift"), columns.get("wrong")
+    curve = curve_of(columns["loss"], wrong, in_place=True)
+    ordered = curve.ordered
     density = fit_ratio(ordered, options.alpha, options.lam)
     total, confusions = sum((Total.of(ordered[piece]) for piece in pieces(ordered.size)), Total()), None
     moments = ratio_moments((density.log_ratio(ordered[piece]) for piece in pieces(ordered.size)), ordered.size)
@@ -179,6 +179,6 @@ def ratio_of(loss: Loss, columns: Mapping[str, Any], options: RatioOptions, clas
         fingerprint=columns["sketch"].fingerprint().text(),
         loss_quantiles=loss_quantiles(ordered),
         drift_quantiles=None if drift is None else loss_quantiles(np.sort(drift)),
-        error_blocks=blocks,
+        error_blocks=None if wrong is None else error_blocks(curve),
         confusions=confusions,
     )

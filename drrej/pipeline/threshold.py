@@ -342,13 +342,15 @@ def decide(
 ) -> GroupThreshold:
     """The decision for one of so many groups, or for all rows; `tables` gets its candidates. Raises Infeasible.
 
+    The column of losses may get sorted.
+
     A row counts `once` in a guarantee where it repeats and is right, a wrong one every time. If equal rows are copies,
     that adds errors to the distinct rows; if they are different examples that look alike, it leaves out right ones.
     Either way the error rate of what is counted is no lower and the rows are no more.
     """
     losses, wrong, once, density = columns["loss"], columns.get("wrong"), columns["once"], ratio.density
     delta = 1.0 - CONFIDENCE if rule.confidence is None else float(1 - exact_decimal(rule.confidence)) / groups
-    curve = counted = curve_of(losses, wrong)
+    curve = counted = curve_of(losses, wrong, in_place="value" not in columns and bool(once.all()))
     if not once.all():
         once = once if wrong is None else once | wrong
         counted = curve_of(losses[once], None if wrong is None else wrong[once])
