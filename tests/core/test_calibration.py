@@ -10,7 +10,8 @@ import pytest
 import reference
 
 from drrej.core import calibration as module
-from drrej.core.calibration import Rises, rises
+from drrej.core.calibration import CalibrationTally, Rises, calibration_tallies, rises
+from drrej.core.calibrators import Temperature
 from drrej.documents.rejector import BeforeAfter, Calibration
 from drrej.documents.words import worse_figures
 
@@ -19,6 +20,26 @@ def test_doctests() -> None:
     results = doctest.testmod(module)
     assert results.failed == 0
     assert results.attempted >= 2
+
+
+@pytest.mark.parametrize("rows", [40, 70_000])
+def test_figures_of_all_rows_and_of_parts(rows: int) -> None:
+    """Also of more rows than are looked at at once."""
+    rng = np.random.default_rng(rows)
+    logits = rng.normal(size=(rows, 5)) * 2.0
+    labels = np.where(rng.random(rows) < 0.6, logits.argmax(axis=1), rng.integers(0, 5, rows))
+    part = rng.random(rows) < 0.3
+    scores, _ = Temperature(1.7).scores(logits, frozenset({"squares"}), "auto")
+    of_part, of_others, of_all = calibration_tallies(scores, labels, part, ~part, None)
+    for tally, chosen in ((of_part, part), (of_others, ~part), (of_all, np.ones(rows, bool))):
+        assert tally.rows == np.count_nonzero(chosen)
+        for name in ("nll", "ece", "brier"):
+            expected = getattr(reference, name)(logits[chosen], labels[chosen], 1.7)
+            assert tally.figures[name] == pytest.approx(expected, rel=1e-7), name
+        largest = reference.softmax(logits[chosen], 1.7).max(axis=1)
+        assert tally.mean_confidence == pytest.approx(largest.mean(), rel=1e-8)
+    assert (of_part + of_others).figures == of_all.figures
+    assert CalibrationTally().mean_confidence is None
 
 
 def risen(logits: np.ndarray, labels: np.ndarray, temperature: float) -> Rises:

@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import simulate_intervals as simulate
 from conftest import Many
-from scipy.stats import ks_2samp, skew, ttest_ind
+from scipy.stats import ks_2samp, pearson3, skew, ttest_ind
 
 from drrej.core.curves import Curve
-from drrej.core.drift import RatioMoments, loss_shift, ratio_moments, ratio_shift
+from drrej.core.drift import RatioMoments, loss_shift, outside_areas, ratio_moments, ratio_shift
 
 
 def moments(ratio: np.ndarray) -> RatioMoments:
@@ -119,3 +119,27 @@ def test_the_distance_is_that_of_scipy_where_every_fitted_loss_is_known(moved: f
     new = np.maximum(rng.gamma(2.0, 0.2, 85) + moved, 0.0).round(decimals)
     found = loss_shift(Curve.of(new, new[:0]), fitted.tolist(), fitted.size)
     assert found["distance"] == pytest.approx(ks_2samp(fitted, new).statistic, abs=1e-12)
+
+
+@pytest.mark.parametrize(("new_rows", "fit_rows"), [(4000, 900_000), (900_000, 4000)])
+@pytest.mark.parametrize("mean", [0.93, 1.08])
+def test_the_difference_of_skewed_means_is_skewed(new_rows: int, fit_rows: int, mean: float) -> None:
+    """Third moments of means are those of the rows over the squares of their numbers; that of the fit is subtracted."""
+    variance, third = 4.0, 90.0
+    new, fit = (RatioMoments(rows, at, variance, third) for rows, at in ((new_rows, mean), (fit_rows, 1.0)))
+    variance_of_means = variance / new_rows + variance / fit_rows
+    skewness = (third / new_rows**2 - third / fit_rows**2) / variance_of_means**1.5
+    z = (mean - 1.0) / math.sqrt(variance_of_means)
+    expected = 2.0 * min(pearson3.cdf(z, skewness), pearson3.sf(z, skewness))
+    assert ratio_shift(new, fit)["p_value"] == pytest.approx(expected, rel=0.01)
+    symmetric = ratio_shift(RatioMoments(new_rows, mean, variance, 0.0), RatioMoments(fit_rows, 1.0, variance, 0.0))
+    assert symmetric["p_value"] != pytest.approx(expected, rel=0.1)
+
+
+def test_areas_with_rows_outside_weigh_them() -> None:
+    ranked, outside = Curve.of(np.array([0.1, 0.2]), np.array([0.3])), np.array([0.4, 0.15])
+    once, thrice = (outside_areas(ranked, outside, ratio) for ratio in (1.0, 3.0))
+    none = outside_areas(ranked, outside, 0.0)
+    for name in ("aurc", "augrc"):
+        assert thrice[name] - none[name] == pytest.approx(3.0 * (once[name] - none[name]))
+        assert once[name] > none[name]

@@ -30,6 +30,7 @@ from drrej.core.reuse import (
     key_limit,
     logit_keys,
     read_fingerprint,
+    repeated_rows,
 )
 
 seeds = st.integers(0, 2**32)
@@ -475,3 +476,23 @@ def test_fresh_rows_that_have_shifted_are_no_alarm() -> None:
         again = fitted[:1000] + 1e-7
         assert known.judge(known.look_up(content_keys(again), coarse_keys(again, again.argmax(axis=1)))).reused
     assert alarms <= 0.04 * 60
+
+
+def test_sketches_of_parts_add_up_to_that_of_all() -> None:
+    keys = content_keys(np.random.default_rng(3).integers(0, 400, (30_000, 2)).astype(float))
+    coarse = keys[::-1]
+    whole = Sketch.of(keys, coarse)
+    parts = [Sketch.of(keys[part], coarse[part]) for part in (slice(9000), slice(9000, 9010), slice(9010, None))]
+    together = sum(parts[1:], parts[0])
+    assert together.fingerprint().text() == whole.fingerprint().text()
+    assert (together.rows, together.total) == (30_000, sum(map(int, keys)) % 2**64)
+    known = whole.fingerprint()
+    assert known.look_up(keys, coarse).found.all()  # the last that is kept too
+    looked_up = known.look_up(keys[:9000], coarse[:9000]) + known.look_up(keys[9000:], coarse[9000:])
+    assert known.judge(looked_up).share == 1.0
+
+
+def test_repeated_rows_are_estimated_from_some() -> None:
+    keys = np.arange(1, 101, dtype=np.uint64)
+    assert repeated_rows([keys, keys[:25]], 1250) == 250  # of 125 keys 25 have come before
+    assert repeated_rows([keys[:0]], 1250) == 0
