@@ -56,8 +56,8 @@ PROCESS_CLASSES = 32
 """Classes from which on two cores are better used by processes than by a thread that scores and one that writes.
 
 Where nothing is written on the way, processes are always better: two evaluate six million rows of ten classes in 1.2 s,
-one thread in 1.5 s. Threads that score wait for each other when classes are few: two of them took as long as one to
-calibrate on a million rows of ten classes, with a fifth more processor time.
+one thread in 1.5 s. Threads that score wait for each other when classes are few, or a column each: two of them took as
+long as one to calibrate on a million rows of ten classes, with a fifth more processor time.
 """
 
 OBJECT_BYTES = 128 << 20
@@ -160,7 +160,7 @@ class LocalEngine(Struct, frozen=True):
             return max(2, self.workers, min(_OBJECTS, OBJECT_BYTES // max(1, size)))
         if self.kept is None or self.workers == 1:
             return self.workers - 1
-        return self.workers if dump.classes >= PROCESS_CLASSES else 0
+        return self.workers if dump.classes >= PROCESS_CLASSES and dump.columns.layout != "wide" else 0
 
     def _processes_pay(self, dump: Dump, run: Pass) -> bool:
         """Whether to have processes: not for objects, whose clients have threads, nor a table of labels to copy."""
