@@ -338,11 +338,11 @@ def near_keys(scores: AnyFloats, probabilities: bool = False) -> Keys:
     finite = np.isfinite(gaps)
     size = np.frexp(np.max(gaps, axis=0, where=finite, initial=2.0**-6))[1]
     steps = np.where(finite, np.ldexp(gaps, (9 if classes == 4 else 8) - size), -1.0)
-    told = np.vstack([steps, scores.argmax(axis=1), size])
+    columns = np.vstack([steps, scores.argmax(axis=1), size])
     keys = np.empty((rows, 4), np.uint64)
     for number in range(4):
-        told[:-2] = np.floor(steps + number / 4)
-        keys[:, number] = content_keys(told.T)
+        columns[:-2] = np.floor(steps + number / 4)
+        keys[:, number] = content_keys(columns.T)
     return keys
 
 

@@ -115,8 +115,8 @@ def pieces(rows: int) -> Iterator[slice]:
 def curve_of(losses: Floats, wrong: Booleans | None = None, in_place: bool = False) -> Curve:
     """The risk-coverage curve of a column of losses; without labels no row counts as wrong.
 
-    The column stays as it is unless it may be sorted `in_place`: fresh memory for it takes longer than to sort it. One
-    beyond memory is sorted in a second temporary file.
+    The column stays as it is unless it may be sorted `in_place`, which is quicker: memory for a copy takes longer to
+    get than to sort. A copy of a column beyond memory is a second temporary file.
     """
     errors = np.sort(losses[:0] if wrong is None else losses[np.flatnonzero(wrong)])
     ordered = losses

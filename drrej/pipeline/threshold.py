@@ -342,7 +342,7 @@ def decide(
 ) -> GroupThreshold:
     """The decision for one of so many groups, or for all rows; `tables` gets its candidates. Raises Infeasible.
 
-    The column of losses may get sorted.
+    The column of losses may be sorted in place.
 
     A row counts `once` in a guarantee where it repeats and is right, a wrong one every time. If equal rows are copies,
     that adds errors to the distinct rows; if they are different examples that look alike, it leaves out right ones.
